@@ -1,0 +1,346 @@
+// SPDX-License-Identifier: MIT
+//! `mallow-bench`: the suite under mallow and its peers, interleaved; results as JSON, tables and a
+//! picture.
+
+mod report;
+mod results;
+mod suite;
+
+use std::path::{Path, PathBuf};
+use std::process::{Command as Process, ExitCode, Stdio};
+
+use clap::{Arg, ArgAction, ArgMatches, Command};
+use mallow_measure::allocators::{self, Allocator};
+use mallow_measure::chart;
+use mallow_measure::progress::Progress;
+use mallow_measure::session::{self, Job};
+use mallow_measure::{elf, launch, library, machine};
+
+use results::{Outcome, Results};
+use suite::{Benchmark, Suite};
+
+/// Peers of a quick run: the strongest in time and in memory, and the system's own.
+const QUICK_PEERS: [&str; 5] = ["glibc", "mi", "je", "sn", "rp"];
+/// Time limit of one run where the suite names none.
+const TIMEOUT_S: f64 = 300.0;
+
+/// What went wrong, and the exit code.
+struct Failure(u8, String);
+
+fn usage(text: impl Into<String>) -> Failure {
+    Failure(2, text.into())
+}
+
+fn tool(text: impl Into<String>) -> Failure {
+    Failure(125, text.into())
+}
+
+fn option(name: &'static str, value: &'static str, help: &'static str) -> Arg {
+    Arg::new(name).long(name).value_name(value).help(help)
+}
+
+fn switch(name: &'static str, help: &'static str) -> Arg {
+    Arg::new(name)
+        .long(name)
+        .action(ArgAction::SetTrue)
+        .help(help)
+}
+
+fn cli() -> Command {
+    Command::new("mallow-bench")
+        .version(env!("CARGO_PKG_VERSION"))
+        .about("Runs the benchmark suite under mallow and every peer found, interleaved, and reports")
+        .after_help(
+            "Exit codes: 0 all went well; 1 mallow failed in a benchmark; 2 bad usage; 125 the tool itself \
+             failed.",
+        )
+        .args_conflicts_with_subcommands(true)
+        .arg(option("suite", "FILE", "The suite's description").default_value("bench/suite.json"))
+        .arg(option("out", "FILE", "Where results go; the picture goes beside it as .svg [default: \
+             bench/results/<date>-<commit>.json]"))
+        .arg(option("runs", "N", "Measured runs of each allocator [default: 3; 1 with --quick]").short('n'))
+        .arg(option("warmup", "N", "Runs of each before that, not counted").default_value("0"))
+        .arg(switch("quick", "One run each, only against glibc, mi, je, sn and rp; long benchmarks left out"))
+        .arg(option("only", "NAMES", "Only these benchmarks, comma-separated"))
+        .arg(option("kind", "KINDS", "Only these kinds (micro, macro, classic, real), comma-separated"))
+        .arg(option("peers", "LIST", "Allocators beside mallow, comma-separated; `all` adds the hardened \
+             ones [default: all found but these]"))
+        .arg(option("lib", "PATH", "Which libmallow.so"))
+        .arg(switch("no-mallow", "Measure the peers alone"))
+        .arg(switch("list", "Print the suite and the allocators found, run nothing"))
+        .arg(switch("quiet", "No progress"))
+        .subcommand(
+            Command::new("report")
+                .about("Prints the report of a result file again, or the change between two")
+                .arg(Arg::new("file").value_name("FILE").required(true))
+                .arg(Arg::new("newer").value_name("FILE2").help("A later file: print what changed"))
+                .arg(option(
+                    "out",
+                    "OUT",
+                    "Also write the picture (OUT.svg), or a page with picture and report (OUT.html)",
+                )),
+        )
+}
+
+fn main() -> ExitCode {
+    launch::launcher_main_if_asked();
+    let matches = cli().get_matches();
+    let result = match matches.subcommand() {
+        Some(("report", matches)) => report_main(matches),
+        _ => bench_main(&matches),
+    };
+    match result {
+        Ok(code) => ExitCode::from(code),
+        Err(Failure(code, text)) => {
+            eprintln!("mallow-bench: {text}");
+            ExitCode::from(code)
+        }
+    }
+}
+
+fn text<'a>(matches: &'a ArgMatches, name: &str) -> Option<&'a str> {
+    matches.get_one::<String>(name).map(String::as_str)
+}
+
+fn list(matches: &ArgMatches, name: &str) -> Vec<String> {
+    let words = text(matches, name)
+        .unwrap_or_default()
+        .split(',')
+        .map(str::trim);
+    words
+        .filter(|word| !word.is_empty())
+        .map(String::from)
+        .collect()
+}
+
+fn whole(matches: &ArgMatches, name: &str, default: usize, least: usize) -> Result<usize, Failure> {
+    let Some(given) = text(matches, name) else {
+        return Ok(default);
+    };
+    match given.parse() {
+        Ok(value) if (least..=1000).contains(&value) => Ok(value),
+        _ => Err(usage(format!(
+            "option --{name}: bad value '{given}': wanted {least} to 1000"
+        ))),
+    }
+}
+
+fn report_main(matches: &ArgMatches) -> Result<u8, Failure> {
+    let read = |name| {
+        text(matches, name)
+            .map(|path| Results::read(Path::new(path)))
+            .transpose()
+    };
+    let first = read("file")
+        .map_err(tool)?
+        .ok_or_else(|| usage("no result file"))?;
+    let second = read("newer").map_err(tool)?;
+    let report = match &second {
+        Some(newer) => report::render_change(&first, newer),
+        None => report::render(&first),
+    };
+    print!("{report}");
+    if let Some(path) = text(matches, "out") {
+        let svg = report::picture(second.as_ref().unwrap_or(&first)).map_err(tool)?;
+        let content = match Path::new(path).extension().and_then(|e| e.to_str()) {
+            Some("svg") => svg,
+            Some("html") => chart::page("mallow and its peers", &svg, &report),
+            _ => {
+                return Err(usage(format!(
+                    "option --out: '{path}' must end in .svg or .html"
+                )))
+            }
+        };
+        std::fs::write(path, content).map_err(|e| tool(format!("'{path}': {e}")))?;
+    }
+    Ok(0)
+}
+
+fn chosen(matches: &ArgMatches) -> Result<Vec<Allocator>, Failure> {
+    let found = allocators::find_all(text(matches, "lib").map(Path::new));
+    let mut chosen = match (text(matches, "peers"), matches.get_flag("quick")) {
+        (Some(list), _) => allocators::select(&found, list).map_err(usage)?,
+        (None, quick) => {
+            let mut all = allocators::everything(&found);
+            all.retain(|a| !a.hardened && (!quick || QUICK_PEERS.contains(&a.key.as_str())));
+            all
+        }
+    };
+    chosen.retain(|allocator| allocator.key != "mallow");
+    if !matches.get_flag("no-mallow") {
+        let mallow = allocators::select(&found, "mallow").map_err(tool)?;
+        chosen.splice(0..0, mallow);
+    }
+    if chosen.iter().all(|a| a.key == "mallow" || a.key == "glibc") {
+        eprintln!("mallow-bench: no peer is here but glibc: build them with `make peers`");
+    }
+    Ok(chosen)
+}
+
+fn print_list(benchmarks: &[Benchmark], allocators: &[Allocator]) {
+    for b in benchmarks {
+        println!("{:8} {:20} {}", b.kind, b.name, b.what);
+    }
+    for a in allocators {
+        println!("{:8} {}", a.key, a.headline());
+    }
+}
+
+fn bench_main(matches: &ArgMatches) -> Result<u8, Failure> {
+    let quick = matches.get_flag("quick");
+    let rounds = whole(matches, "runs", if quick { 1 } else { 3 }, 1)?;
+    let warmup = whole(matches, "warmup", 0, 0)?;
+    let suite =
+        Suite::read(Path::new(text(matches, "suite").unwrap_or_default())).map_err(usage)?;
+    let benchmarks = suite
+        .select(&list(matches, "only"), &list(matches, "kind"), quick)
+        .map_err(usage)?;
+    let allocators = chosen(matches)?;
+    if matches.get_flag("list") {
+        print_list(&benchmarks, &allocators);
+        return Ok(0);
+    }
+    let mut results = Results {
+        format: results::FORMAT.into(),
+        date: machine::now(),
+        commit: machine::commit(&suite.root),
+        machine: machine::machine(),
+        rounds,
+        warmup,
+        quick,
+        benchmarks: Vec::new(),
+    };
+    let out = text(matches, "out").map(PathBuf::from).unwrap_or_else(|| {
+        let stamp = results.date.replace(':', "").replace(['T', 'Z'], "-");
+        suite.root.join(format!(
+            "bench/results/{stamp}{}.json",
+            results.commit.replace('+', "-changed")
+        ))
+    });
+    let progress = Progress::new(matches.get_flag("quiet"));
+    for (number, benchmark) in benchmarks.iter().enumerate() {
+        let label = format!("({}/{}) {}", number + 1, benchmarks.len(), benchmark.name);
+        let outcome = run_benchmark(
+            benchmark,
+            &suite.root,
+            &allocators,
+            &results,
+            &progress,
+            &label,
+        )?;
+        if let Some(reason) = &outcome.skipped {
+            progress.say(&format!("{label}: not run: {reason}"));
+        }
+        results.benchmarks.push(outcome);
+        // After every benchmark, so that an interrupted session keeps what it has.
+        results.write(&out).map_err(tool)?;
+    }
+    drop(progress);
+    print!("{}", report::render(&results));
+    let picture = out.with_extension("svg");
+    std::fs::write(&picture, report::picture(&results).map_err(tool)?)
+        .map_err(|e| tool(format!("'{}': {e}", picture.display())))?;
+    eprintln!(
+        "mallow-bench: wrote {} and {}",
+        out.display(),
+        picture.display()
+    );
+    Ok(u8::from(report::mallow_failed(&results)))
+}
+
+fn run_benchmark(
+    benchmark: &Benchmark,
+    root: &Path,
+    allocators: &[Allocator],
+    results: &Results,
+    progress: &Progress,
+    label: &str,
+) -> Result<Outcome, Failure> {
+    let mut outcome = Outcome {
+        benchmark: benchmark.clone(),
+        skipped: None,
+        series: Vec::new(),
+    };
+    let mut command = benchmark.command.clone();
+    match program(root, &command[0]) {
+        Ok(path) => command[0] = path,
+        Err(reason) => outcome.skipped = Some(reason),
+    }
+    for setup in benchmark.setup.commands() {
+        if outcome.skipped.is_none() {
+            outcome.skipped = run_setup(&setup, root).err();
+        }
+    }
+    if outcome.skipped.is_some() {
+        return Ok(outcome);
+    }
+    let job = Job {
+        command,
+        directory: Some(root.to_path_buf()),
+        set: benchmark.environment.clone().into_iter().collect(),
+        rounds: results.rounds,
+        warmup: results.warmup,
+        timeout_s: benchmark.timeout.unwrap_or(TIMEOUT_S),
+        stdin: None,
+        read_output: true,
+        verify: true,
+    };
+    outcome.series = session::run_interleaved(&job, allocators, &mut |e| progress.on(label, &e))
+        .map_err(|e| tool(format!("{}: {e}", benchmark.name)))?;
+    Ok(outcome)
+}
+
+/// The program's path: relative ones are looked for in the repository, names in PATH.
+fn program(root: &Path, name: &str) -> Result<String, String> {
+    let path = if name.contains('/') {
+        root.join(name)
+    } else {
+        PathBuf::from(name)
+    };
+    let path = elf::resolve_command(path.as_os_str()).map_err(|(_, reason)| reason)?;
+    match elf::obstacles(&path)
+        .into_iter()
+        .find(elf::Obstacle::prevents_loading)
+    {
+        Some(obstacle) => Err(obstacle.describe()),
+        None => Ok(path.display().to_string()),
+    }
+}
+
+/// Runs a setup command without any allocator; the error has the last line it said.
+fn run_setup(command: &[String], root: &Path) -> Result<(), String> {
+    let mut process = Process::new(&command[0]);
+    process
+        .args(&command[1..])
+        .current_dir(root)
+        .env_remove("LD_PRELOAD")
+        .stdin(Stdio::null());
+    for name in library::TOOL_VARIABLES {
+        process.env_remove(name);
+    }
+    let output = process
+        .output()
+        .map_err(|e| format!("setup '{}': {e}", command.join(" ")))?;
+    if output.status.success() {
+        return Ok(());
+    }
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    let last = said
+        .lines()
+        .rfind(|l| !l.trim().is_empty())
+        .unwrap_or_default()
+        .to_string();
+    Err(format!(
+        "setup '{}': {}: {last}",
+        command.join(" "),
+        output.status
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn the_command_line_is_consistent() {
+        super::cli().debug_assert();
+    }
+}

@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: MIT
+//! A result file: everything a later reader needs to judge the figures, and all raw runs.
+
+use std::fs;
+use std::path::Path;
+
+use mallow_measure::machine::Machine;
+use mallow_measure::session::Series;
+use serde::{Deserialize, Serialize};
+
+use crate::suite::Benchmark;
+
+/// The value of `format` in files of this form.
+pub const FORMAT: &str = "mallow-bench-1";
+
+/// One session of the suite.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Results {
+    /// Always [`FORMAT`].
+    pub format: String,
+    /// When it began, UTC.
+    pub date: String,
+    /// Commit of the tree, with `+` if changed.
+    pub commit: String,
+    /// Where it ran.
+    pub machine: Machine,
+    /// Measured runs of each allocator in each benchmark.
+    pub rounds: usize,
+    /// Runs before these.
+    pub warmup: usize,
+    /// Was it a quick run?
+    pub quick: bool,
+    /// The benchmarks that ended, in order.
+    pub benchmarks: Vec<Outcome>,
+}
+
+/// One benchmark's runs.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Outcome {
+    /// Its description.
+    #[serde(flatten)]
+    pub benchmark: Benchmark,
+    /// Why it could not be run at all.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub skipped: Option<String>,
+    /// Every allocator's runs, mallow first if it was there.
+    pub series: Vec<Series>,
+}
+
+impl Results {
+    /// Reads a file; the error names it.
+    pub fn read(path: &Path) -> Result<Results, String> {
+        let shown = path.display();
+        let text = fs::read_to_string(path).map_err(|e| format!("results '{shown}': {e}"))?;
+        let results: Results =
+            serde_json::from_str(&text).map_err(|e| format!("results '{shown}': {e}"))?;
+        if results.format != FORMAT {
+            return Err(format!(
+                "results '{shown}': format '{}' is not {FORMAT}",
+                results.format
+            ));
+        }
+        Ok(results)
+    }
+
+    /// Writes the file whole or not at all.
+    pub fn write(&self, path: &Path) -> Result<(), String> {
+        let fail = |e: String| format!("cannot write '{}': {e}", path.display());
+        if let Some(parent) = path.parent() {
+            fs::create_dir_all(parent).map_err(|e| fail(e.to_string()))?;
+        }
+        let text = serde_json::to_string_pretty(self).map_err(|e| fail(e.to_string()))?;
+        let partial = path.with_extension("json.partial");
+        fs::write(&partial, text + "\n").map_err(|e| fail(e.to_string()))?;
+        fs::rename(&partial, path).map_err(|e| fail(e.to_string()))
+    }
+}

@@ -1,0 +1,192 @@
+// SPDX-License-Identifier: MIT
+//! The library's run-time options as flags of `mallow run`, made from src/options.def.
+
+use clap::{Arg, ArgMatches, Command};
+
+/// What values an option takes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(dead_code)] // The table decides which of them there are.
+pub enum Kind {
+    /// On or off.
+    Switch,
+    /// Bytes, with K, M, G or T.
+    Size,
+    /// A number.
+    Count,
+    /// Anything.
+    Text,
+}
+
+/// One option of the library.
+#[derive(Clone, Copy, Debug)]
+pub struct LibraryOption {
+    /// `huge_cache`
+    pub name: &'static str,
+    /// `huge-cache`
+    pub flag: &'static str,
+    /// `MALLOW_HUGE_CACHE`
+    pub variable: &'static str,
+    /// What values it takes.
+    pub kind: Kind,
+    /// The default as it would be written.
+    pub default: &'static str,
+    /// Unit, possibly empty.
+    pub unit: &'static str,
+    /// One sentence.
+    pub help: &'static str,
+}
+
+include!(concat!(env!("OUT_DIR"), "/options.rs"));
+
+/// Every option, in the table's order.
+pub fn all() -> &'static [LibraryOption] {
+    ROWS
+}
+
+/// Checks a value as the library would; the error names option and value.
+pub fn check(option: &LibraryOption, value: &str) -> Result<(), String> {
+    let number = |text: &str| !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit());
+    let good = match option.kind {
+        Kind::Text => true,
+        Kind::Switch => {
+            let values = ["0", "1", "on", "off", "yes", "no", "true", "false"];
+            values.contains(&value.to_ascii_lowercase().as_str())
+        }
+        Kind::Count => number(value),
+        Kind::Size => {
+            let digits = value.strip_suffix(['K', 'M', 'G', 'T', 'k', 'm', 'g', 't']);
+            number(digits.unwrap_or(value))
+        }
+    };
+    if good {
+        return Ok(());
+    }
+    let wanted = match option.kind {
+        Kind::Switch => "0, 1, on, off, yes, no, true or false",
+        Kind::Size => "a number of bytes, also with K, M, G or T, as 64M",
+        _ => "a number",
+    };
+    Err(format!(
+        "option --{}: bad value '{value}': wanted {wanted}",
+        option.flag
+    ))
+}
+
+/// Adds a flag for every option. Switches may stand without a value.
+pub fn add_to(mut command: Command) -> Command {
+    for option in all() {
+        let shown = if option.default.is_empty() {
+            "none"
+        } else {
+            option.default
+        };
+        let mut arg = Arg::new(option.name)
+            .long(option.flag)
+            .help(format!("{} [default: {shown}]", option.help))
+            .help_heading("Options of the library (each also as MALLOW_<NAME> in the environment)");
+        if option.name.contains('_') {
+            arg = arg.alias(option.name);
+        }
+        arg = match option.kind {
+            Kind::Switch => arg
+                .num_args(0..=1)
+                .require_equals(true)
+                .default_missing_value("1")
+                .value_name("0|1"),
+            Kind::Size => arg.value_name("size"),
+            Kind::Count => arg.value_name("n"),
+            Kind::Text if !option.unit.is_empty() => arg.value_name(option.unit),
+            Kind::Text => arg.value_name("text"),
+        };
+        command = command.arg(arg);
+    }
+    command
+}
+
+/// The variables that the given flags stand for.
+pub fn variables(matches: &ArgMatches) -> Result<Vec<(String, String)>, String> {
+    let mut variables = Vec::new();
+    for option in all() {
+        if let Some(value) = matches.get_one::<String>(option.name) {
+            check(option, value)?;
+            variables.push((option.variable.to_string(), value.clone()));
+        }
+    }
+    Ok(variables)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::options_def;
+
+    fn option(kind: Kind) -> LibraryOption {
+        LibraryOption {
+            name: "an_option",
+            flag: "an-option",
+            variable: "MALLOW_AN_OPTION",
+            kind,
+            default: "",
+            unit: "",
+            help: "",
+        }
+    }
+
+    #[test]
+    fn values_are_checked_by_type() {
+        for (kind, good, bad) in [
+            (
+                Kind::Switch,
+                vec!["0", "1", "On", "false"],
+                vec!["", "2", "maybe"],
+            ),
+            (
+                Kind::Size,
+                vec!["0", "64M", "1g", "4096"],
+                vec!["", "M", "-1", "1.5M", "64MB", "0x10"],
+            ),
+            (Kind::Count, vec!["7"], vec!["7K", "", "seven"]),
+            (Kind::Text, vec!["", "anything"], vec![]),
+        ] {
+            for value in good {
+                assert_eq!(check(&option(kind), value), Ok(()), "{kind:?} {value}");
+            }
+            for value in bad {
+                let error = check(&option(kind), value).unwrap_err();
+                assert!(
+                    error.contains("--an-option") && error.contains(&format!("'{value}'")),
+                    "{error}"
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn the_table_is_the_librarys() {
+        let text = include_str!("../../../src/options.def");
+        let rows = options_def::parse(text).unwrap();
+        let names: Vec<&str> = rows.iter().map(|row| row.name.as_str()).collect();
+        assert_eq!(all().iter().map(|o| o.name).collect::<Vec<_>>(), names);
+        for option in all() {
+            assert!(
+                check(option, option.default).is_ok(),
+                "the default of {}",
+                option.name
+            );
+        }
+    }
+
+    #[test]
+    fn flags_become_variables() {
+        let command = add_to(Command::new("run"));
+        let matches = command
+            .try_get_matches_from(["run", "--stats", "--huge-cache", "4M"])
+            .unwrap();
+        let expected = [("MALLOW_STATS", "1"), ("MALLOW_HUGE_CACHE", "4M")];
+        let expected: Vec<(String, String)> = expected
+            .iter()
+            .map(|(a, b)| (a.to_string(), b.to_string()))
+            .collect();
+        assert_eq!(variables(&matches).unwrap(), expected);
+    }
+}

@@ -1,0 +1,359 @@
+// SPDX-License-Identifier: MIT
+//! The tool as a user calls it. A stand-in for libmallow.so, compiled here, writes reports as the real
+//! one does, so that every verdict can be provoked.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+use std::sync::OnceLock;
+
+const STAND_IN: &str = r#"
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+__attribute__((destructor)) static void report(void) {
+    const char *path = getenv("MALLOW_REPORT");
+    const char *bad = getenv("STAND_IN_BAD");
+    if (path == NULL) {
+        return;
+    }
+    char name[512];
+    const char *percent = strstr(path, "%p");
+    snprintf(name, sizeof name, "%.*s%d%s", (int)(percent - path), path, (int)getpid(), percent + 2);
+    FILE *file = fopen(name, "w");
+    fprintf(file, "{\"mallow\":\"0.0.9\",\"pid\":%d,\"exe\":\"/stand/in\",\"symbols\":{\"malloc\":%s,"
+                  "\"free\":true},\"probe_owned\":true,\"stats\":{\"live_count\":5},"
+                  "\"process\":{\"peak_rss_bytes\":3145728}}",
+            (int)getpid(), bad != NULL ? "false" : "true");
+    fclose(file);
+}
+"#;
+
+fn scratch() -> &'static Path {
+    static DIRECTORY: OnceLock<PathBuf> = OnceLock::new();
+    DIRECTORY.get_or_init(|| {
+        let path = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("mallow-cli");
+        fs::create_dir_all(&path).unwrap();
+        path
+    })
+}
+
+fn compile(name: &str, source: &str, flags: &[&str]) -> PathBuf {
+    let (code, out) = (scratch().join(format!("{name}.c")), scratch().join(name));
+    fs::write(&code, source).unwrap();
+    let built = Command::new("cc")
+        .args(flags)
+        .arg("-o")
+        .arg(&out)
+        .arg(&code)
+        .status()
+        .unwrap();
+    assert!(built.success(), "cc {name}");
+    out
+}
+
+fn stand_in() -> &'static Path {
+    static LIBRARY: OnceLock<PathBuf> = OnceLock::new();
+    LIBRARY.get_or_init(|| {
+        let path = compile("libmallow.so", STAND_IN, &["-shared", "-fPIC"]);
+        path.canonicalize().unwrap()
+    })
+}
+
+fn mallow(arguments: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_mallow"))
+        .args(arguments)
+        .env("MALLOW_LIB", stand_in())
+        .env_remove("LD_PRELOAD")
+        .output()
+        .unwrap()
+}
+
+fn said(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+fn printed(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+fn code(output: &Output) -> i32 {
+    output.status.code().unwrap_or(-1)
+}
+
+#[test]
+fn run_sets_the_preload_and_options_and_hides_its_own_variables() {
+    let script = "echo \"$LD_PRELOAD|$MALLOW_HUGE_CACHE|$MALLOW_STATS|$MALLOW_LIB\"; exit 7";
+    let output = mallow(&[
+        "run",
+        "--stats",
+        "--huge-cache",
+        "4M",
+        "--",
+        "sh",
+        "-c",
+        script,
+    ]);
+    assert_eq!(code(&output), 7);
+    assert_eq!(
+        printed(&output).trim(),
+        format!("{}|4M|1|", stand_in().display())
+    );
+}
+
+#[test]
+fn run_keeps_what_was_preloaded() {
+    let output = Command::new(env!("CARGO_BIN_EXE_mallow"))
+        .args(["run", "--", "sh", "-c", "echo $LD_PRELOAD"])
+        .env("MALLOW_LIB", stand_in())
+        .env("LD_PRELOAD", "libm.so.6")
+        .output()
+        .unwrap();
+    assert_eq!(
+        printed(&output).trim(),
+        format!("{}:libm.so.6", stand_in().display())
+    );
+}
+
+#[test]
+fn run_fails_clearly() {
+    let missing = mallow(&["run", "--", "no-such-command-here"]);
+    assert_eq!(code(&missing), 127);
+    assert!(said(&missing).contains("'no-such-command-here'"));
+    let refused = mallow(&["run", "--", "/etc/passwd"]);
+    assert_eq!(code(&refused), 126);
+    let value = mallow(&["run", "--huge-cache", "lots", "--", "true"]);
+    assert_eq!(code(&value), 2);
+    assert!(said(&value).contains("--huge-cache") && said(&value).contains("'lots'"));
+    let option = mallow(&["run", "--hugecache", "1", "--", "true"]);
+    assert_eq!(code(&option), 2);
+    assert!(said(&option).contains("--hugecache"));
+    let library = mallow(&["run", "--lib", "/no/lib.so", "--", "true"]);
+    assert_eq!(code(&library), 125);
+    assert!(said(&library).contains("/no/lib.so"));
+}
+
+#[test]
+fn run_warns_of_a_static_program() {
+    let program = compile("static", "int main(void) { return 0; }", &["-static"]);
+    let output = mallow(&["run", "--", program.to_str().unwrap()]);
+    assert_eq!(code(&output), 0);
+    assert!(
+        said(&output).contains("statically linked"),
+        "{}",
+        said(&output)
+    );
+}
+
+#[test]
+fn check_proves_every_process() {
+    let output = mallow(&["check", "--", "perl", "-e", "system(q(env > /dev/null))"]);
+    assert_eq!(code(&output), 0, "{}", said(&output));
+    assert!(
+        said(&output).contains("ACTIVE in 2 processes"),
+        "{}",
+        said(&output)
+    );
+    assert!(said(&output).contains("2 of 2"));
+}
+
+#[test]
+fn check_reports_as_json() {
+    let output = mallow(&["check", "--json", "--", "env"]);
+    let value: serde_json::Value = serde_json::from_str(&said(&output)).unwrap();
+    assert_eq!(value["active"], true);
+    assert_eq!(value["processes"][0]["mallow"], "0.0.9");
+}
+
+#[test]
+fn check_says_why_not() {
+    let foreign = Command::new(env!("CARGO_BIN_EXE_mallow"))
+        .args(["check", "--", "env"])
+        .env("MALLOW_LIB", stand_in())
+        .env("STAND_IN_BAD", "1")
+        .output()
+        .unwrap();
+    assert_eq!(code(&foreign), 1);
+    assert!(
+        said(&foreign).contains("bound elsewhere: malloc"),
+        "{}",
+        said(&foreign)
+    );
+    let program = compile("static-check", "int main(void) { return 0; }", &["-static"]);
+    let fixed = mallow(&["check", "--", program.to_str().unwrap()]);
+    assert_eq!(code(&fixed), 1);
+    assert!(said(&fixed).contains("statically linked"));
+    let killed = mallow(&["check", "--", "sh", "-c", "kill -9 $$"]);
+    assert_eq!(code(&killed), 1);
+    assert!(said(&killed).contains("SIGKILL"), "{}", said(&killed));
+}
+
+#[test]
+fn check_goes_by_the_memory_map_where_no_exit_handler_runs() {
+    let source = "#include <unistd.h>\nint main(void) { _exit(0); }";
+    let program = compile("silent", source, &[]);
+    let output = mallow(&["check", "--", program.to_str().unwrap()]);
+    assert_eq!(code(&output), 0, "{}", said(&output));
+    assert!(
+        said(&output).contains("by its memory map"),
+        "{}",
+        said(&output)
+    );
+    let unset = mallow(&["check", "--", "env", "-i", program.to_str().unwrap()]);
+    assert_eq!(code(&unset), 1, "{}", said(&unset));
+    assert!(said(&unset).contains("was not loaded"), "{}", said(&unset));
+}
+
+#[test]
+fn check_passes_on_the_commands_own_failure() {
+    let output = mallow(&["check", "--", "sh", "-c", "exit 3"]);
+    assert_eq!(code(&output), 3);
+    assert!(said(&output).contains("ACTIVE") && said(&output).contains("exit status 3"));
+}
+
+#[test]
+fn compare_measures_and_writes_all_forms() {
+    let files: Vec<PathBuf> = ["json", "svg", "html"]
+        .iter()
+        .map(|e| scratch().join(format!("compare.{e}")))
+        .collect();
+    let mut arguments = vec!["compare", "--with", "glibc", "-n", "2", "--same-output"];
+    for file in &files {
+        arguments.extend(["--out", file.to_str().unwrap()]);
+    }
+    let busy = "i=0; while [ $i -lt 20000 ]; do i=$((i+1)); done; echo $i";
+    arguments.extend(["--", "sh", "-c", busy]);
+    let output = mallow(&arguments);
+    assert_eq!(code(&output), 0, "{}{}", printed(&output), said(&output));
+    assert!(printed(&output).contains("glibc") && printed(&output).contains("mallow"));
+    let value: serde_json::Value =
+        serde_json::from_str(&fs::read_to_string(&files[0]).unwrap()).unwrap();
+    assert_eq!(value["baseline"], "mallow");
+    for series in value["series"].as_array().unwrap() {
+        assert_eq!(series["runs"].as_array().unwrap().len(), 2);
+        assert!(series["summary"]["wall_s"]["median"].as_f64().unwrap() > 0.0);
+        assert!(
+            series["summary"]["peak_rss_bytes"]["median"]
+                .as_f64()
+                .unwrap()
+                > 100_000.0
+        );
+    }
+    assert_eq!(value["series"][0]["proof"], "mapped");
+    assert_eq!(value["series"][1]["proof"], "nothing_to_map");
+    assert!(fs::read_to_string(&files[1]).unwrap().starts_with("<svg"));
+    assert!(fs::read_to_string(&files[2]).unwrap().contains("</svg>"));
+}
+
+#[test]
+fn compare_notices_what_differs() {
+    let script = "case $LD_PRELOAD in *mallow*) echo a; exit 4;; *) echo b;; esac";
+    let arguments = [
+        "compare",
+        "-q",
+        "--with",
+        "glibc",
+        "-n",
+        "1",
+        "--same-output",
+        "--",
+        "sh",
+        "-c",
+        script,
+    ];
+    let output = mallow(&arguments);
+    assert_eq!(code(&output), 1);
+    assert!(printed(&output).contains("exit codes differ: exit status 4 (mallow); 0 (glibc)"));
+    assert!(printed(&output).contains("outputs differ"));
+}
+
+#[test]
+fn compare_leaves_out_what_hangs_or_is_refused() {
+    let script = "case $LD_PRELOAD in *mallow*) sleep 60;; esac";
+    let arguments = [
+        "compare",
+        "--with",
+        "glibc",
+        "-n",
+        "1",
+        "--timeout",
+        "0.3",
+        "--",
+        "sh",
+        "-c",
+        script,
+    ];
+    let output = mallow(&arguments);
+    assert_eq!(code(&output), 1);
+    assert!(
+        printed(&output).contains("mallow: timed out after 0.3 s"),
+        "{}",
+        printed(&output)
+    );
+    let text = scratch().join("no-library.so");
+    fs::write(&text, "not a library").unwrap();
+    let with = format!("broken={}", text.display());
+    let output = mallow(&[
+        "compare",
+        "--no-mallow",
+        "--with",
+        &with,
+        "-n",
+        "1",
+        "--",
+        "true",
+    ]);
+    assert_eq!(code(&output), 1);
+    assert!(
+        printed(&output).contains("cannot be preloaded"),
+        "{}",
+        printed(&output)
+    );
+}
+
+#[test]
+fn compare_names_what_is_wrong_before_it_runs() {
+    for (arguments, named) in [
+        (vec!["compare", "--with", "jx", "--", "true"], "'jx'"),
+        (vec!["compare", "-n", "0", "--", "true"], "'0'"),
+        (vec!["compare", "--timeout", "soon", "--", "true"], "'soon'"),
+        (vec!["compare", "--out", "x.png", "--", "true"], "'x.png'"),
+        (
+            vec!["compare", "--out", "/no/dir/x.svg", "--", "true"],
+            "'/no/dir'",
+        ),
+    ] {
+        let output = mallow(&arguments);
+        assert_eq!(code(&output), 2, "{arguments:?}");
+        assert!(said(&output).contains(named), "{}", said(&output));
+    }
+    let missing = mallow(&["compare", "--with", "glibc", "--", "no-such-command-here"]);
+    assert_eq!(code(&missing), 127);
+}
+
+#[test]
+fn a_small_program_is_not_charged_with_the_tools_memory() {
+    let program = compile("tiny", "int main(void) { return 0; }", &[]);
+    let file = scratch().join("tiny.json");
+    let output = mallow(&[
+        "compare",
+        "-q",
+        "--no-mallow",
+        "--with",
+        "glibc",
+        "-n",
+        "1",
+        "--out",
+        file.to_str().unwrap(),
+        "--",
+        program.to_str().unwrap(),
+    ]);
+    assert_eq!(code(&output), 0, "{}", said(&output));
+    let value: serde_json::Value =
+        serde_json::from_str(&fs::read_to_string(&file).unwrap()).unwrap();
+    let peak = value["series"][0]["summary"]["peak_rss_bytes"]["median"]
+        .as_f64()
+        .unwrap();
+    assert!(peak < 2_500_000.0, "{peak} bytes");
+}

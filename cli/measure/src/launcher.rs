@@ -1,0 +1,319 @@
+// SPDX-License-Identifier: MIT
+//! The launcher's work: fork the command, wait for it, measure it.
+//!
+//! The launcher has one thread. Its time limit is SIGALRM; it kills the command's process group then,
+//! and also when it is itself interrupted, so that no command outlives its measurement.
+
+use std::ffi::{CString, OsString};
+use std::fs;
+use std::io;
+use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+use std::os::unix::ffi::OsStringExt;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
+use std::time::Instant;
+
+use crate::launch::{pipe, Request, SAVED_PRELOAD};
+use crate::measured::{Ending, Measured};
+
+static CHILD_GROUP: AtomicI32 = AtomicI32::new(0);
+static TIMED_OUT: AtomicBool = AtomicBool::new(false);
+
+/// On SIGALRM: the time is over. On SIGINT and SIGTERM: so is ours.
+extern "C" fn on_signal(number: libc::c_int) {
+    let group = CHILD_GROUP.load(Ordering::SeqCst);
+    // SAFETY: kill and _exit may be called in a signal handler.
+    unsafe {
+        if group > 0 {
+            libc::kill(-group, libc::SIGKILL);
+            libc::kill(group, libc::SIGKILL);
+        }
+        if number == libc::SIGALRM {
+            TIMED_OUT.store(true, Ordering::SeqCst);
+        } else {
+            libc::_exit(128 + number);
+        }
+    }
+}
+
+fn install_handlers(request: &Request) {
+    // SAFETY: a plain handler without SA_RESTART, so that waiting is interrupted; the parent's death
+    // is reported as SIGTERM.
+    unsafe {
+        let mut action: libc::sigaction = std::mem::zeroed();
+        action.sa_sigaction = on_signal as extern "C" fn(libc::c_int) as usize;
+        libc::sigaction(libc::SIGALRM, &action, std::ptr::null_mut());
+        if !request.inherit {
+            libc::sigaction(libc::SIGINT, &action, std::ptr::null_mut());
+            libc::sigaction(libc::SIGTERM, &action, std::ptr::null_mut());
+        } else {
+            libc::signal(libc::SIGINT, libc::SIG_IGN);
+            libc::signal(libc::SIGQUIT, libc::SIG_IGN);
+        }
+        libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGTERM);
+    }
+}
+
+fn start_timer(seconds: f64) {
+    let whole = seconds.trunc();
+    let timer = libc::itimerval {
+        it_interval: libc::timeval {
+            tv_sec: 0,
+            tv_usec: 0,
+        },
+        it_value: libc::timeval {
+            tv_sec: whole as libc::time_t,
+            tv_usec: ((seconds - whole) * 1e6) as libc::suseconds_t,
+        },
+    };
+    // SAFETY: the structure is initialised and only read.
+    unsafe { libc::setitimer(libc::ITIMER_REAL, &timer, std::ptr::null_mut()) };
+}
+
+/// Everything the child needs between fork and exec, made before the fork.
+struct Prepared {
+    arguments: Vec<CString>,
+    environment: Vec<CString>,
+    directory: Option<CString>,
+    streams: Option<[OwnedFd; 3]>,
+    traced: bool,
+}
+
+fn c_string(bytes: Vec<u8>) -> io::Result<CString> {
+    CString::new(bytes).map_err(|_| io::Error::other("a zero byte in the command or environment"))
+}
+
+fn prepare(request: &Request) -> io::Result<Prepared> {
+    let mut environment: Vec<(OsString, OsString)> = std::env::vars_os()
+        .filter(|(name, _)| name != SAVED_PRELOAD)
+        .filter(|(name, _)| {
+            !request
+                .remove
+                .iter()
+                .any(|removed| name == removed.as_str())
+        })
+        .filter(|(name, _)| !request.set.iter().any(|(set, _)| name == set.as_str()))
+        .collect();
+    let chosen = |name: &str| {
+        request.remove.iter().any(|r| r == name) || request.set.iter().any(|(s, _)| s == name)
+    };
+    if let (Some(saved), false) = (std::env::var_os(SAVED_PRELOAD), chosen("LD_PRELOAD")) {
+        environment.push(("LD_PRELOAD".into(), saved));
+    }
+    environment.extend(
+        request
+            .set
+            .iter()
+            .map(|(name, value)| (name.into(), value.into())),
+    );
+    let streams = if request.inherit {
+        None
+    } else {
+        let null = PathBuf::from("/dev/null");
+        let output = |path: &Option<PathBuf>| {
+            fs::File::create(path.as_ref().unwrap_or(&null)).map(OwnedFd::from)
+        };
+        let input = request.stdin.as_ref().unwrap_or(&null);
+        let input = fs::File::open(input)
+            .map_err(|e| io::Error::other(format!("standard input '{}': {e}", input.display())))?;
+        Some([
+            input.into(),
+            output(&request.stdout)?,
+            output(&request.stderr)?,
+        ])
+    };
+    Ok(Prepared {
+        arguments: request
+            .command
+            .iter()
+            .map(|a| c_string(a.clone().into_bytes()))
+            .collect::<io::Result<_>>()?,
+        environment: environment
+            .into_iter()
+            .map(|(name, value)| {
+                let mut entry = name.into_vec();
+                entry.push(b'=');
+                entry.extend(value.into_vec());
+                c_string(entry)
+            })
+            .collect::<io::Result<_>>()?,
+        directory: match &request.directory {
+            Some(directory) => Some(c_string(directory.clone().into_os_string().into_vec())?),
+            None => None,
+        },
+        streams,
+        traced: !request.expect_mapped.is_empty(),
+    })
+}
+
+/// Runs in the child; only async-signal-safe calls. Reports errno through the pipe if exec fails.
+unsafe fn child(
+    prepared: &Prepared,
+    argv: &[*const libc::c_char],
+    envp: &[*const libc::c_char],
+    report: RawFd,
+) -> ! {
+    let steps = || -> bool {
+        libc::signal(libc::SIGPIPE, libc::SIG_DFL);
+        libc::signal(libc::SIGINT, libc::SIG_DFL);
+        libc::signal(libc::SIGQUIT, libc::SIG_DFL);
+        if let Some(streams) = &prepared.streams {
+            libc::setpgid(0, 0);
+            for (target, stream) in streams.iter().enumerate() {
+                if libc::dup2(stream.as_raw_fd(), target as RawFd) < 0 {
+                    return false;
+                }
+            }
+        }
+        if let Some(directory) = &prepared.directory {
+            if libc::chdir(directory.as_ptr()) != 0 {
+                return false;
+            }
+        }
+        if prepared.traced {
+            libc::ptrace(libc::PTRACE_TRACEME, 0, 0, 0);
+        }
+        libc::execve(argv[0], argv.as_ptr(), envp.as_ptr());
+        false
+    };
+    steps();
+    let error = (*libc::__errno_location()).to_ne_bytes();
+    libc::write(report, error.as_ptr().cast(), error.len());
+    libc::_exit(127)
+}
+
+/// Runs the command to its end.
+pub fn launch(request: &Request) -> io::Result<Measured> {
+    if request.command.is_empty() {
+        return Err(io::Error::other("no command"));
+    }
+    let prepared = prepare(request)?;
+    let pointers = |strings: &[CString]| {
+        let mut list: Vec<*const libc::c_char> = strings.iter().map(|s| s.as_ptr()).collect();
+        list.push(std::ptr::null());
+        list
+    };
+    let (argv, envp) = (
+        pointers(&prepared.arguments),
+        pointers(&prepared.environment),
+    );
+    let (error_reader, error_writer) = pipe()?;
+    // SAFETY: closes on exec, so that reading it ends when the command has started.
+    unsafe { libc::fcntl(error_writer.as_raw_fd(), libc::F_SETFD, libc::FD_CLOEXEC) };
+    install_handlers(request);
+    let start = Instant::now();
+    // SAFETY: this process has one thread; the child calls async-signal-safe functions only.
+    let pid = match unsafe { libc::fork() } {
+        -1 => return Err(io::Error::last_os_error()),
+        0 => unsafe { child(&prepared, &argv, &envp, error_writer.as_raw_fd()) },
+        pid => pid,
+    };
+    CHILD_GROUP.store(pid, Ordering::SeqCst);
+    if request.timeout_s > 0.0 {
+        start_timer(request.timeout_s);
+    }
+    drop(error_writer);
+    let mut waiting = Waiting::default();
+    let (status, usage) = waiting.until_end(pid, request)?;
+    let wall_s = start.elapsed().as_secs_f64();
+    start_timer(0.0);
+    let mut error = Vec::new();
+    io::Read::read_to_end(&mut fs::File::from(error_reader), &mut error)?;
+    if let Ok(errno) = <[u8; 4]>::try_from(error.as_slice()) {
+        return Err(io::Error::from_raw_os_error(i32::from_ne_bytes(errno)));
+    }
+    Ok(measured(pid, status, wall_s, &usage, waiting.mapped))
+}
+
+fn measured(
+    pid: i32,
+    status: i32,
+    wall_s: f64,
+    usage: &libc::rusage,
+    mapped: Option<bool>,
+) -> Measured {
+    let seconds = |time: libc::timeval| time.tv_sec as f64 + time.tv_usec as f64 / 1e6;
+    let ending = if TIMED_OUT.load(Ordering::SeqCst) {
+        Ending::TimedOut
+    } else if libc::WIFSIGNALED(status) {
+        Ending::Signal(libc::WTERMSIG(status))
+    } else {
+        Ending::Exit(libc::WEXITSTATUS(status))
+    };
+    let count = |value: libc::c_long| u64::try_from(value).unwrap_or(0);
+    Measured {
+        pid,
+        ending,
+        wall_s,
+        user_s: seconds(usage.ru_utime),
+        system_s: seconds(usage.ru_stime),
+        peak_rss_bytes: count(usage.ru_maxrss) * 1024,
+        minor_faults: count(usage.ru_minflt),
+        major_faults: count(usage.ru_majflt),
+        voluntary_switches: count(usage.ru_nvcsw),
+        involuntary_switches: count(usage.ru_nivcsw),
+        mapped,
+    }
+}
+
+/// Waits for the command's end; passes on what stops a traced command meanwhile.
+#[derive(Default)]
+struct Waiting {
+    seen_exec: bool,
+    mapped: Option<bool>,
+}
+
+impl Waiting {
+    fn until_end(&mut self, pid: i32, request: &Request) -> io::Result<(i32, libc::rusage)> {
+        loop {
+            let mut status = 0;
+            // SAFETY: both are plain output structures.
+            let (waited, usage) = unsafe {
+                let mut usage: libc::rusage = std::mem::zeroed();
+                (
+                    libc::wait4(pid, &mut status, libc::__WALL, &mut usage),
+                    usage,
+                )
+            };
+            if waited < 0 {
+                let error = io::Error::last_os_error();
+                if error.kind() == io::ErrorKind::Interrupted {
+                    continue;
+                }
+                return Err(error);
+            }
+            if !libc::WIFSTOPPED(status) {
+                return Ok((status, usage));
+            }
+            self.on_stop(pid, status, request);
+        }
+    }
+
+    fn on_stop(&mut self, pid: i32, status: i32, request: &Request) {
+        let mut signal = libc::WSTOPSIG(status);
+        let event = status >> 16;
+        if event == libc::PTRACE_EVENT_EXIT {
+            self.mapped = mapped_now(pid, &request.expect_mapped);
+            signal = 0;
+        } else if signal == libc::SIGTRAP && (!self.seen_exec || event == libc::PTRACE_EVENT_EXEC) {
+            self.seen_exec = true;
+            let options =
+                libc::PTRACE_O_TRACEEXIT | libc::PTRACE_O_TRACEEXEC | libc::PTRACE_O_EXITKILL;
+            // SAFETY: the process is ours and stopped.
+            unsafe { libc::ptrace(libc::PTRACE_SETOPTIONS, pid, 0, options) };
+            signal = 0;
+        }
+        // SAFETY: as above; a failure means that it was killed meanwhile.
+        unsafe { libc::ptrace(libc::PTRACE_CONT, pid, 0, signal) };
+    }
+}
+
+fn mapped_now(pid: i32, expected: &[PathBuf]) -> Option<bool> {
+    let maps = fs::read_to_string(format!("/proc/{pid}/maps"))
+        .ok()
+        .filter(|maps| !maps.is_empty())?;
+    Some(expected.iter().all(|path| {
+        let shown = path.to_string_lossy();
+        maps.lines().any(|line| line.ends_with(shown.as_ref()))
+    }))
+}

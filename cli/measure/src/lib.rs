@@ -1,0 +1,17 @@
+// SPDX-License-Identifier: MIT
+//! What `mallow` and `mallow-bench` share: the allocators that can be preloaded, a launcher that runs
+//! a command under one of them and measures it, statistics over the runs, tables and pictures.
+
+pub mod allocators;
+pub mod chart;
+pub mod elf;
+mod known;
+pub mod launch;
+mod launcher;
+pub mod library;
+pub mod machine;
+pub mod measured;
+pub mod progress;
+pub mod session;
+pub mod stats;
+pub mod table;

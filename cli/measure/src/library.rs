@@ -1,0 +1,130 @@
+// SPDX-License-Identifier: MIT
+//! Where `libmallow.so` is.
+
+use std::env;
+use std::path::{Path, PathBuf};
+
+/// Environment variables that steer the tools. They must not reach the measured program: the library
+/// reports every `MALLOW_` variable that is not one of its options.
+pub const TOOL_VARIABLES: [&str; 2] = ["MALLOW_LIB", "MALLOW_PEERS"];
+
+/// Directories that a C library's own loader would search, for this architecture.
+pub fn system_directories() -> Vec<PathBuf> {
+    let triplet = format!("{}-linux-gnu", env::consts::ARCH);
+    ["/usr/local/lib", "/usr/lib", "/lib"]
+        .iter()
+        .flat_map(|base| [Path::new(base).join(&triplet), PathBuf::from(base)])
+        .chain([
+            PathBuf::from("/usr/local/lib64"),
+            PathBuf::from("/usr/lib64"),
+        ])
+        .collect()
+}
+
+/// The directory that holds this program, if the system tells.
+fn program_directory() -> Option<PathBuf> {
+    env::current_exe().ok()?.parent().map(Path::to_path_buf)
+}
+
+/// The places where the library is looked for, in order.
+fn candidates() -> Vec<PathBuf> {
+    let mut places = Vec::new();
+    if let Some(directory) = program_directory() {
+        let triplet = format!("../lib/{}-linux-gnu", env::consts::ARCH);
+        for relative in ["../lib", triplet.as_str(), "../lib64", "."] {
+            places.push(directory.join(relative));
+        }
+    }
+    places.extend(system_directories());
+    places.iter().map(|p| p.join("libmallow.so")).collect()
+}
+
+/// Finds the library: `explicit` (from `--lib`), else `MALLOW_LIB`, else beside the tool, else where
+/// it would be installed. The error is one line that says where it was looked for.
+pub fn find(explicit: Option<&Path>) -> Result<PathBuf, String> {
+    let named = match explicit {
+        Some(path) => Some((path.to_path_buf(), "--lib")),
+        None => env::var_os("MALLOW_LIB").map(|path| (PathBuf::from(path), "MALLOW_LIB")),
+    };
+    if let Some((path, origin)) = named {
+        return path.canonicalize().map_err(|error| {
+            format!(
+                "{origin} names '{}', which cannot be used: {error}",
+                path.display()
+            )
+        });
+    }
+    let places = candidates();
+    for place in &places {
+        if let Ok(path) = place.canonicalize() {
+            return Ok(path);
+        }
+    }
+    Err(format!(
+        "libmallow.so not found beside the tool ({}) nor in the system's library directories; \
+         build it with `make lib`, or name it with --lib PATH or MALLOW_LIB=PATH",
+        places
+            .first()
+            .map(|p| p.display().to_string())
+            .unwrap_or_default()
+    ))
+}
+
+/// Directories that may hold peers built by `make peers`, in order.
+pub fn peer_directories() -> Vec<PathBuf> {
+    let mut places = Vec::new();
+    if let Some(named) = env::var_os("MALLOW_PEERS") {
+        places.push(PathBuf::from(named));
+    }
+    if let Some(directory) = program_directory() {
+        places.push(directory.join("../peers"));
+        places.push(directory.join("../lib/mallow/peers"));
+    }
+    places.push(PathBuf::from("build/peers"));
+    places
+        .into_iter()
+        .filter_map(|p| p.canonicalize().ok())
+        .collect()
+}
+
+/// The value for `LD_PRELOAD`: ours first, then what was there already.
+pub fn preload_value(ours: &[PathBuf], existing: Option<&str>) -> String {
+    let mut parts: Vec<String> = ours.iter().map(|p| p.display().to_string()).collect();
+    if let Some(existing) = existing {
+        parts.extend(
+            existing
+                .split([':', ' '])
+                .filter(|part| !part.is_empty())
+                .map(str::to_string),
+        );
+    }
+    let mut seen = Vec::new();
+    for part in parts {
+        if !seen.contains(&part) {
+            seen.push(part);
+        }
+    }
+    seen.join(":")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn preload_keeps_what_was_there_behind_ours() {
+        let ours = [PathBuf::from("/x/libmallow.so")];
+        assert_eq!(preload_value(&ours, None), "/x/libmallow.so");
+        assert_eq!(preload_value(&ours, Some("")), "/x/libmallow.so");
+        assert_eq!(
+            preload_value(&ours, Some("/a.so /b.so:/x/libmallow.so")),
+            "/x/libmallow.so:/a.so:/b.so"
+        );
+    }
+
+    #[test]
+    fn a_named_library_that_is_missing_is_an_error_that_names_it() {
+        let error = find(Some(Path::new("/nonexistent/libmallow.so"))).unwrap_err();
+        assert!(error.contains("--lib") && error.contains("/nonexistent/libmallow.so"));
+    }
+}

@@ -1,0 +1,420 @@
+// SPDX-License-Identifier: MIT
+//! One command under several allocators, interleaved: A B C A B C, so that a slow minute of the
+//! machine hits all of them alike.
+
+use std::fs;
+use std::hash::{DefaultHasher, Hasher};
+use std::io::{self, Read};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use serde::{Deserialize, Serialize};
+
+use crate::allocators::Allocator;
+use crate::launch::{self, Ending, Measured, Request};
+use crate::library;
+use crate::stats::Summary;
+
+/// What to run, and how often.
+#[derive(Clone, Debug, Default)]
+pub struct Job {
+    /// The program (already looked up) and its arguments.
+    pub command: Vec<String>,
+    /// Where to run it.
+    pub directory: Option<PathBuf>,
+    /// Further variables for it.
+    pub set: Vec<(String, String)>,
+    /// Measured runs of each allocator.
+    pub rounds: usize,
+    /// Runs before that, whose figures are dropped.
+    pub warmup: usize,
+    /// Time limit of one run in seconds; none if 0.
+    pub timeout_s: f64,
+    /// Standard input of each run.
+    pub stdin: Option<PathBuf>,
+    /// Keep standard output: its hash and its last `score` line.
+    pub read_output: bool,
+    /// In the first run of each allocator, see to it that its library was mapped.
+    pub verify: bool,
+}
+
+/// The figures of one run.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Run {
+    /// Everything the launcher measured.
+    #[serde(flatten)]
+    pub measured: Measured,
+    /// A score the program printed as its last line `score NUMBER UNIT`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub score: Option<Score>,
+    /// Hash of what it wrote to standard output.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub output_hash: Option<String>,
+}
+
+/// A benchmark's own figure.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Score {
+    /// The number.
+    pub value: f64,
+    /// Its unit as printed.
+    pub unit: String,
+}
+
+/// Did the allocator's library serve the command?
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Proof {
+    /// Its library was mapped when the process ended.
+    Mapped,
+    /// It was not.
+    NotMapped,
+    /// The process ended in a way that could not be observed, or nobody looked.
+    Unknown,
+    /// glibc: nothing to preload.
+    NothingToMap,
+}
+
+/// All runs of one allocator.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Series {
+    /// Which allocator.
+    pub allocator: Allocator,
+    /// Whether it was really used.
+    pub proof: Proof,
+    /// The measured runs that went well.
+    pub runs: Vec<Run>,
+    /// Why there are no (further) runs.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub error: Option<String>,
+}
+
+/// The quantities of a run, for tables and pictures.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Quantity {
+    /// Elapsed seconds.
+    Wall,
+    /// User CPU seconds.
+    User,
+    /// System CPU seconds.
+    System,
+    /// User and system CPU seconds.
+    Cpu,
+    /// Peak RSS in bytes.
+    PeakRss,
+    /// Page faults served without I/O.
+    MinorFaults,
+    /// Page faults with I/O.
+    MajorFaults,
+    /// Context switches of both kinds.
+    Switches,
+    /// The benchmark's own score.
+    Score,
+}
+
+impl Run {
+    /// One quantity of this run.
+    pub fn value(&self, quantity: Quantity) -> Option<f64> {
+        let m = &self.measured;
+        Some(match quantity {
+            Quantity::Wall => m.wall_s,
+            Quantity::User => m.user_s,
+            Quantity::System => m.system_s,
+            Quantity::Cpu => m.user_s + m.system_s,
+            Quantity::PeakRss => m.peak_rss_bytes as f64,
+            Quantity::MinorFaults => m.minor_faults as f64,
+            Quantity::MajorFaults => m.major_faults as f64,
+            Quantity::Switches => (m.voluntary_switches + m.involuntary_switches) as f64,
+            Quantity::Score => return self.score.as_ref().map(|s| s.value),
+        })
+    }
+}
+
+impl Series {
+    /// Where the values of a quantity lie over the runs.
+    pub fn summary(&self, quantity: Quantity) -> Option<Summary> {
+        let values: Option<Vec<f64>> = self.runs.iter().map(|r| r.value(quantity)).collect();
+        Summary::of(&values?)
+    }
+
+    /// The median of a quantity.
+    pub fn median(&self, quantity: Quantity) -> Option<f64> {
+        self.summary(quantity).map(|s| s.median)
+    }
+}
+
+/// What happens during a session, for a progress display.
+pub enum Event<'a> {
+    /// A run begins: which allocator, its number among all runs, and how many there will be.
+    Begin {
+        /// The allocator's short name.
+        key: &'a str,
+        /// Runs that ended so far.
+        done: usize,
+        /// Runs planned now.
+        total: usize,
+        /// Its figures will be dropped.
+        warmup: bool,
+    },
+    /// The run ended.
+    End {
+        /// The allocator's short name.
+        key: &'a str,
+        /// Its figures.
+        run: &'a Run,
+    },
+    /// The allocator is left out of the rest.
+    Dropped {
+        /// The allocator's short name.
+        key: &'a str,
+        /// Why.
+        reason: &'a str,
+    },
+}
+
+/// Runs the job under each allocator in turn, round after round. An allocator whose run fails to start,
+/// times out or is killed is dropped from the rest; a command's own exit status is only recorded.
+pub fn run_interleaved(
+    job: &Job,
+    allocators: &[Allocator],
+    report: &mut dyn FnMut(Event),
+) -> io::Result<Vec<Series>> {
+    let scratch = Scratch::new()?;
+    let mut all: Vec<Series> = allocators
+        .iter()
+        .map(|allocator| Series {
+            allocator: allocator.clone(),
+            proof: if allocator.preload.is_empty() {
+                Proof::NothingToMap
+            } else {
+                Proof::Unknown
+            },
+            runs: Vec::new(),
+            error: None,
+        })
+        .collect();
+    let rounds = job.warmup + job.rounds;
+    let mut done = 0;
+    for round in 0..rounds {
+        for at in 0..all.len() {
+            if all[at].error.is_some() {
+                continue;
+            }
+            let left: usize = all
+                .iter()
+                .enumerate()
+                .filter(|(_, series)| series.error.is_none())
+                .map(|(other, _)| rounds - round - usize::from(other < at))
+                .sum();
+            let (warmup, total) = (round < job.warmup, done + left);
+            let key = all[at].allocator.key.clone();
+            report(Event::Begin {
+                key: &key,
+                done,
+                total,
+                warmup,
+            });
+            let verify = job.verify && round == 0 && all[at].proof == Proof::Unknown;
+            let (run, problem) = one_run(job, &all[at].allocator, verify, &scratch)?;
+            done += 1;
+            report(Event::End {
+                key: &key,
+                run: &run,
+            });
+            let series = &mut all[at];
+            if let (true, Some(mapped)) = (verify, run.measured.mapped) {
+                series.proof = if mapped {
+                    Proof::Mapped
+                } else {
+                    Proof::NotMapped
+                };
+            }
+            let problem = problem.or_else(|| {
+                (series.proof == Proof::NotMapped)
+                    .then(|| "its library was not loaded into the command".to_string())
+            });
+            if let Some(reason) = problem {
+                report(Event::Dropped {
+                    key: &key,
+                    reason: &reason,
+                });
+                series.error = Some(reason);
+            } else if !warmup {
+                series.runs.push(run);
+            }
+        }
+    }
+    Ok(all)
+}
+
+fn one_run(
+    job: &Job,
+    allocator: &Allocator,
+    verify: bool,
+    scratch: &Scratch,
+) -> io::Result<(Run, Option<String>)> {
+    let (output, errors) = (scratch.0.join("stdout"), scratch.0.join("stderr"));
+    let existing = std::env::var("LD_PRELOAD").ok();
+    let preload = library::preload_value(&allocator.preload, existing.as_deref());
+    let mut request = Request {
+        command: job.command.clone(),
+        directory: job.directory.clone(),
+        set: job.set.clone(),
+        remove: library::TOOL_VARIABLES.map(String::from).to_vec(),
+        timeout_s: job.timeout_s,
+        stdin: job.stdin.clone(),
+        stdout: job.read_output.then(|| output.clone()),
+        stderr: Some(errors.clone()),
+        inherit: false,
+        expect_mapped: if verify {
+            allocator.preload.clone()
+        } else {
+            Vec::new()
+        },
+    };
+    if preload.is_empty() {
+        request.remove.push("LD_PRELOAD".into());
+    } else {
+        request.set.push(("LD_PRELOAD".into(), preload));
+    }
+    let measured = launch::run(&request)?;
+    let said = read_tail(&errors, 64 << 10);
+    let mut run = Run {
+        measured,
+        score: None,
+        output_hash: None,
+    };
+    if job.read_output {
+        let text = fs::read(&output).unwrap_or_default();
+        let mut hasher = DefaultHasher::new();
+        hasher.write(&text);
+        run.output_hash = Some(format!("{:016x}", hasher.finish()));
+        run.score = last_score(&String::from_utf8_lossy(&text));
+    }
+    let problem = problem_of(&run.measured.ending, &said, job.timeout_s);
+    Ok((run, problem))
+}
+
+fn problem_of(ending: &Ending, said: &str, timeout_s: f64) -> Option<String> {
+    if let Some(line) = said
+        .lines()
+        .find(|l| l.contains("LD_PRELOAD cannot be preloaded"))
+    {
+        return Some(format!("the loader refused it: {}", line.trim()));
+    }
+    match ending {
+        Ending::Exit(_) => None,
+        Ending::TimedOut => Some(format!("timed out after {timeout_s} s")),
+        other => {
+            let last = said.lines().rfind(|line| !line.trim().is_empty());
+            let detail = last
+                .map(|line| format!(": {}", line.trim()))
+                .unwrap_or_default();
+            Some(format!("{}{detail}", other.describe()))
+        }
+    }
+}
+
+/// The last line `score NUMBER UNIT` of a program's output.
+pub fn last_score(text: &str) -> Option<Score> {
+    text.lines().rev().find_map(|line| {
+        let mut words = line.strip_prefix("score ")?.split_whitespace();
+        let value = words.next()?.parse().ok().filter(|v: &f64| v.is_finite())?;
+        Some(Score {
+            value,
+            unit: words.collect::<Vec<_>>().join(" "),
+        })
+    })
+}
+
+fn read_tail(path: &Path, limit: u64) -> String {
+    let mut bytes = Vec::new();
+    if let Ok(file) = fs::File::open(path) {
+        let _ = file.take(limit).read_to_end(&mut bytes);
+    }
+    String::from_utf8_lossy(&bytes).into_owned()
+}
+
+/// A directory of our own that goes with us.
+pub struct Scratch(pub PathBuf);
+
+impl Scratch {
+    /// Makes one below the system's directory for temporary files.
+    pub fn new() -> io::Result<Scratch> {
+        static COUNT: AtomicU32 = AtomicU32::new(0);
+        Scratch::remove_abandoned();
+        let number = COUNT.fetch_add(1, Ordering::Relaxed);
+        let path = std::env::temp_dir().join(format!("mallow-{}-{number}", std::process::id()));
+        fs::create_dir_all(&path)?;
+        Ok(Scratch(path))
+    }
+
+    /// Removes what interrupted sessions left: directories named after processes that are no more.
+    fn remove_abandoned() {
+        let entries = fs::read_dir(std::env::temp_dir())
+            .into_iter()
+            .flatten()
+            .flatten();
+        for entry in entries {
+            let name = entry.file_name().to_string_lossy().into_owned();
+            let process = name
+                .strip_prefix("mallow-")
+                .and_then(|rest| rest.split_once('-'))
+                .and_then(|(pid, number)| {
+                    Some((pid.parse::<u32>().ok()?, number.parse::<u32>().ok()?))
+                });
+            if process.is_some_and(|(pid, _)| !Path::new(&format!("/proc/{pid}")).exists()) {
+                let _ = fs::remove_dir_all(entry.path());
+            }
+        }
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_last_score_line_counts() {
+        let score = last_score("x\nscore 1 ops\nscore 12.5 M ops/s\nbye\n").unwrap();
+        assert_eq!((score.value, score.unit.as_str()), (12.5, "M ops/s"));
+        assert_eq!(last_score("scores 1\nscore many\n"), None);
+        assert_eq!(last_score("score 3").unwrap().unit, "");
+    }
+
+    #[test]
+    fn what_a_dead_session_left_is_removed_and_what_a_living_one_has_is_not() {
+        // Process ids stay below 2^22.
+        let dead = std::env::temp_dir().join("mallow-4194305-0");
+        fs::create_dir_all(&dead).unwrap();
+        let ours = Scratch::new().unwrap();
+        let other = Scratch::new().unwrap();
+        assert!(!dead.exists() && ours.0.exists() && other.0.exists());
+        let path = ours.0.clone();
+        drop(ours);
+        assert!(!path.exists());
+    }
+
+    #[test]
+    fn the_loaders_refusal_is_found() {
+        let said = "ERROR: ld.so: object '/x.so' from LD_PRELOAD cannot be preloaded: ignored.\n";
+        assert!(problem_of(&Ending::Exit(0), said, 0.0)
+            .unwrap()
+            .contains("/x.so"));
+        assert_eq!(problem_of(&Ending::Exit(3), "noise", 0.0), None);
+        assert!(problem_of(&Ending::TimedOut, "", 2.5)
+            .unwrap()
+            .contains("2.5 s"));
+        let killed = problem_of(&Ending::Signal(libc::SIGABRT), "a\nbad free\n\n", 0.0).unwrap();
+        assert!(
+            killed.contains("SIGABRT") && killed.contains("bad free"),
+            "{killed}"
+        );
+    }
+}

@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: MIT
+// mallow: reading and setting the run-time options.
+//
+// Every option exists once, in src/options.def: name, type, default, unit and help. From the
+// environment it is set as MALLOW_<NAME> (ignored in setuid and setgid programs); from code by the
+// calls below, by its lower-case name. Values: 0/1/on/off/yes/no/true/false for switches; a number
+// with an optional K, M, G or T (powers of 1024) for sizes; text otherwise.
+#ifndef MALLOW_OPTIONS_H
+#define MALLOW_OPTIONS_H
+
+#include <mallow/mallow.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+// One row of the table. Strings are constants of the library.
+struct mw_option_info {
+    const char *name;         // "huge_cache"
+    const char *environment;  // "MALLOW_HUGE_CACHE"
+    const char *type;         // "switch", "size" or "text"
+    const char *default_text; // as it would be written
+    const char *help;         // one sentence
+};
+
+// Row `index` of the table; false when there are no more.
+MW_API bool mw_option_info_get(unsigned index, struct mw_option_info *info);
+
+// Sets an option for calls from now on. 0, ENOENT (no such option), EINVAL (bad value) or EBUSY
+// (only settable at start). Errors are returned, not printed.
+MW_API int mw_option_set(const char *name, const char *value);
+
+// The current value as text in `buffer` (cut to fit), or NULL if there is no such option.
+MW_API const char *mw_option_get(const char *name, char *buffer, size_t capacity);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

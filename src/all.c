@@ -1,0 +1,62 @@
+// SPDX-License-Identifier: MIT
+// The library as one unit, in layer order (src/LAYERS): the release build, the amalgamation and the
+// map.
+//
+// Holds    internals are static here, so a file that calls one further down does not compile.
+#define _GNU_SOURCE // for the two files that look symbols up
+#define MALLOW_UNITY 1
+
+#include "base/format.c"
+
+#include "os/os.c"
+#include "os/fatal.c"
+
+#include "meta/meta.c"
+#include "meta/address_map.c"
+
+#include "slab/slab.c"
+#include "slab/slab_remote.c"
+
+#include "arena/chunk_map.c"
+#include "arena/arena.c"
+#include "arena/arena_grow.c"
+#include "arena/huge.c"
+#include "arena/thin.c"
+
+#include "heap/heap.c"
+#include "heap/heap_queue.c"
+#include "heap/heap_remote.c"
+#include "heap/heap_slow.c"
+#include "heap/heap_adopt.c"
+#include "heap/heap_free.c"
+#include "heap/heap_large.c"
+
+#include "observe/snapshot.c"
+#include "observe/report.c"
+
+#include "process/process_options.c"
+#include "process/process_foreign.c"
+#include "process/process_report.c"
+#include "process/process.c"
+#include "process/process_fork.c"
+#include "process/process_begin.c"
+
+#include "api/api_slow.c"
+#include "api/api_block.c"
+#include "api/api_malloc.c"
+#include "api/api_resize.c"
+#include "api/api_aligned.c"
+#include "api/api_sizes.c"
+#include "api/api_new.c"
+#include "api/api_control.c"
+#include "api/api_observe.c"
+
+// Left out where another library has to own the names: the sanitizers' run-time does.
+#ifndef MALLOW_OVERRIDE
+#define MALLOW_OVERRIDE 1
+#endif
+#if MALLOW_OVERRIDE
+#include "override/override_libc.c"
+#include "override/override_glibc.c"
+#include "override/override_new.c"
+#endif

@@ -1,0 +1,145 @@
+// SPDX-License-Identifier: MIT
+// API: what the bodies of the public calls, and the names of others, are made of.
+//
+// Owns     nothing.
+// Threads  any. Calls here check arguments, set errno and delegate.
+#ifndef MALLOW_API_API_H
+#define MALLOW_API_API_H
+
+#include <errno.h>
+
+#include "heap/heap_fast.h"
+#include "mallow/mallow.h"
+
+// ---- Slow twins (api_slow.c) --------------------------------------------------------------------
+
+// The arguments stand as those of the public calls do, so that handing over costs no moves.
+MALLOW_INTERNAL void *api_malloc_slow(size_t size, struct heap *heap);
+MALLOW_INTERNAL void *api_zalloc_slow(size_t size, struct heap *heap);
+MALLOW_INTERNAL void *api_malloc_aligned_slow(size_t size, size_t alignment);
+MALLOW_INTERNAL void *api_zalloc_aligned_slow(size_t size, size_t alignment);
+MALLOW_INTERNAL void api_free_slow(void *block);
+MALLOW_INTERNAL void api_free_emptied(struct slab *slab);
+MALLOW_INTERNAL void *api_fail(int error); // sets errno, returns NULL
+
+// ---- Building blocks ----------------------------------------------------------------------------
+
+// How a block is to lie. Offset 0 and alignment 16 or less are the plain case.
+struct api_layout {
+    size_t alignment; // power of two
+    size_t offset;    // (block + offset) is what is aligned
+};
+
+MALLOW_INTERNAL void *api_allocate(size_t size, struct api_layout layout, bool zeroed);
+
+// realloc in all its forms: NULL allocates; `zeroed` keeps the zero-preserving promise.
+MALLOW_INTERNAL void *api_reallocate(void *block, size_t size, struct api_layout layout,
+                                     bool zeroed);
+
+// In place or NULL, errno kept.
+MALLOW_INTERNAL void *api_expand(void *block, size_t size);
+
+// Usable size; misuse stops the program. `call` names the call in the message.
+MALLOW_INTERNAL size_t api_usable_size(const void *block, const char *call);
+
+// Stops the program unless `size` may be the size of this block.
+MALLOW_INTERNAL void api_check_size(const void *block, size_t size, size_t alignment);
+
+MALLOW_INTERNAL size_t api_page_bytes(void);
+
+// operator new: new_handler, then bad_alloc.
+MALLOW_INTERNAL void *api_new_slow(size_t size, size_t alignment);
+MALLOW_INTERNAL void *api_new_nothrow_slow(size_t size, size_t alignment);
+
+// glibc's control surface, for the override layer (api_control.c).
+struct api_totals {
+    size_t arena_bytes;      // committed for slabs and large blocks
+    size_t live_bytes;       // in them
+    size_t free_bytes;       // in them
+    size_t free_count;
+    size_t huge_bytes;       // in mappings of their own
+    size_t huge_count;
+    size_t releasable_bytes; // what malloc_trim would give back
+};
+MALLOW_INTERNAL void api_control_totals(struct api_totals *totals);
+MALLOW_INTERNAL void api_control_stats(int fd);
+MALLOW_INTERNAL size_t api_control_xml(char *buffer, size_t capacity);
+MALLOW_INTERNAL int api_control_set_trim_threshold(long bytes);
+MALLOW_INTERNAL bool api_control_set_mmap_threshold(long bytes);
+
+// ---- The fast path ------------------------------------------------------------------------------
+
+MALLOW_INLINE void *api_malloc(size_t size) {
+    struct heap *const heap = heap_current();
+    uintptr_t address;
+    if (likely(size <= MALLOW_SMALL_BYTES_MAX && heap_fast_allocate(heap, size, &address))) {
+        return (void *)address;
+    }
+    return api_malloc_slow(size, heap);
+}
+
+MALLOW_INLINE void api_free(void *block) {
+    struct heap *const heap = heap_current();
+    struct slab *slab;
+    const enum heap_fast_result result = heap_fast_free(heap, (uintptr_t)block, &slab);
+    if (unlikely(result == HEAP_FAST_SLOW)) {
+        api_free_slow(block);
+    } else if (unlikely(result == HEAP_FAST_EMPTIED)) {
+        api_free_emptied(slab);
+    }
+}
+
+// Zeroes a block of `size` bytes, a multiple of a granule: by stores that overlap, up to two lines.
+MALLOW_INLINE void api_zero_small(void *block, size_t size) {
+    typedef long long granule __attribute__((vector_size(16), aligned(16), may_alias));
+    const granule zero = {0, 0};
+    char *const at = block;
+    if (likely(size <= 64)) {
+        *(granule *)at = zero;
+        *(granule *)(at + size - 16) = zero;
+        if (size > 32) {
+            *(granule *)(at + 16) = zero;
+            *(granule *)(at + size - 32) = zero;
+        }
+    } else {
+        __builtin_memset(block, 0, size);
+    }
+}
+
+MALLOW_INLINE void *api_zalloc(size_t size) {
+    struct heap *const heap = heap_current();
+    if (likely(size <= MALLOW_SMALL_BYTES_MAX)) {
+        struct slab *const slab =
+            heap->direct[(size + MALLOW_GRANULE_BYTES - 1) >> MALLOW_GRANULE_SHIFT];
+        uintptr_t address;
+        if (likely(slab_take(slab, &address))) {
+            // The whole block, not only what was asked for: rezalloc builds on it.
+            api_zero_small((void *)address, slab->block_bytes);
+            return (void *)address;
+        }
+    }
+    return api_zalloc_slow(size, heap);
+}
+
+MALLOW_INLINE void *api_calloc(size_t count, size_t size) {
+    size_t total;
+    if (unlikely(!bits_multiply(count, size, &total))) {
+        return api_fail(ENOMEM);
+    }
+    return api_zalloc(total);
+}
+
+// `alignment` is a power of two or 0. A size that is a multiple of it has a class that is one as
+// well (size_class.h). One comparison sends size 0, alignment 0, sums that overflow and all that is
+// large to the slow path: in each of these the rounded size is 0 or large.
+MALLOW_INLINE void *api_malloc_aligned(size_t size, size_t alignment) {
+    const size_t rounded = (size + alignment - 1) & (0 - alignment);
+    uintptr_t address;
+    if (likely(rounded - 1 < MALLOW_SMALL_BYTES_MAX &&
+               heap_fast_allocate(heap_current(), rounded, &address))) {
+        return (void *)address;
+    }
+    return api_malloc_aligned_slow(size, alignment);
+}
+
+#endif

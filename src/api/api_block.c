@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: MIT
+// API: looking at a block that the program passed in. What is no live block stops the program.
+#include "api/api.h"
+
+#include "os/fatal.h"
+#include "process/process.h"
+
+MALLOW_INTERNAL size_t api_usable_size(const void *block, const char *call) {
+    if (block == NULL) {
+        return 0;
+    }
+    struct process *const process = process_ready();
+    const struct heap_block found = heap_identify(&process->shared, (uintptr_t)block);
+    if (likely(found.kind != HEAP_BLOCK_NONE)) {
+        return found.usable_bytes;
+    }
+    heap_report_misuse(&process->shared, (uintptr_t)block, call);
+    const size_t foreign = process_foreign_size(process, (void *)(uintptr_t)block);
+    if (foreign == 0) {
+        fatal_misuse("size of a foreign pointer:", (uintptr_t)block,
+                     "no block of this allocator, nor of libc's, begins there");
+    }
+    return foreign;
+}
+
+MALLOW_INTERNAL void api_check_size(const void *block, size_t size, size_t alignment) {
+    const size_t usable_bytes = api_usable_size(block, "sized free");
+    if (size > usable_bytes) {
+        fatal_misuse("wrong size in a sized free of", (uintptr_t)block,
+                     "the block is smaller than the size that was stated");
+    }
+    if (alignment == 0 || ((uintptr_t)block & (alignment - 1)) != 0) {
+        fatal_misuse("wrong alignment in a sized free of", (uintptr_t)block,
+                     "the block does not have the alignment that was stated");
+    }
+}

@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: MIT
+// API, for glibc's control surface: the figures and settings behind mallinfo, mallopt and their
+// like.
+#include "api/api.h"
+#include "base/format.h"
+#include "observe/report.h"
+#include "process/process.h"
+
+MALLOW_INTERNAL void api_control_totals(struct api_totals *totals) {
+    struct snapshot snapshot;
+    snapshot_take(&process_ready()->sources, &snapshot);
+    size_t free_in_slabs = 0;
+    size_t free_count = 0;
+    for (unsigned i = 0; i < MALLOW_CLASS_COUNT; i++) {
+        free_count += snapshot.classes[i].capacity_count - snapshot.classes[i].live_count;
+    }
+    const size_t live = snapshot.small_live_bytes + snapshot.large_live_bytes;
+    free_in_slabs = snapshot.span_bytes - live;
+    // Committed but never touched memory is not counted: glibc's top is not either before it is
+    // taken.
+    *totals = (struct api_totals){
+        .arena_bytes = snapshot.span_bytes + snapshot.free_dirty_bytes,
+        .live_bytes = live,
+        .free_bytes = free_in_slabs + snapshot.free_dirty_bytes,
+        .free_count = free_count,
+        .huge_bytes = snapshot.huge_live_bytes,
+        .huge_count = snapshot.huge_live_count,
+        .releasable_bytes = snapshot.free_dirty_bytes,
+    };
+}
+
+MALLOW_INTERNAL void api_control_stats(int fd) {
+    report_text(&process_ready()->sources, fd);
+}
+
+MALLOW_INTERNAL size_t api_control_xml(char *buffer, size_t capacity) {
+    struct snapshot snapshot;
+    struct format out;
+    snapshot_take(&process_ready()->sources, &snapshot);
+    format_init(&out, buffer, capacity);
+    report_xml(&snapshot, &out);
+    return out.wanted;
+}
+
+MALLOW_INTERNAL int api_control_set_trim_threshold(long bytes) {
+    struct process *const process = process_ready();
+    // -1 means never, as it does there.
+    process->options.values[PROCESS_OPTION_trim_threshold] =
+        bytes < 0 ? UINT64_MAX : (uint64_t)bytes;
+    process_apply_options(process);
+    return 1;
+}
+
+MALLOW_INTERNAL bool api_control_set_mmap_threshold(long bytes) {
+    if (bytes < 0) {
+        return false;
+    }
+    struct process *const process = process_ready();
+    const size_t limit = bits_max((size_t)bytes, MALLOW_SLAB_BYTES_MAX);
+    __atomic_store_n(&process->shared.large_bytes_max, bits_min(limit, MALLOW_LARGE_BYTES_MAX),
+                     __ATOMIC_RELAXED);
+    return limit <= MALLOW_LARGE_BYTES_MAX;
+}

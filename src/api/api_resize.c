@@ -1,0 +1,191 @@
+// SPDX-License-Identifier: MIT
+// API: resizing. In place where the block or the address space behind it allows, by the kernel's
+// page tables where the block is huge, by copying only what is small.
+#include "api/api.h"
+
+#include <string.h>
+
+#include "os/fatal.h"
+#include "process/process.h"
+
+static const struct api_layout api_plain = {1, 0};
+
+static bool resize_is_aligned(const void *block, struct api_layout layout) {
+    return (((uintptr_t)block + layout.offset) & (layout.alignment - 1)) == 0;
+}
+
+// A block that is more than twice as large as needed is worth moving; less is not.
+static bool resize_is_worth_keeping(size_t usable_bytes, size_t size) {
+    return size <= usable_bytes &&
+           (usable_bytes <= 2 * MALLOW_GRANULE_BYTES || size > usable_bytes / 2);
+}
+
+// The block where it is, resized; NULL if it has to move.
+static void *resize_keep(struct process *process, const struct heap_block *found, void *block,
+                         size_t size, struct api_layout layout) {
+    if (!resize_is_aligned(block, layout)) {
+        return NULL;
+    }
+    switch (found->kind) {
+    case HEAP_BLOCK_SLAB:
+    case HEAP_BLOCK_THIN:
+        return resize_is_worth_keeping(found->usable_bytes, size) ? block : NULL;
+    case HEAP_BLOCK_LARGE:
+        return size > MALLOW_SLAB_BYTES_MAX &&
+                       heap_resize_in_place(&process->shared, found, size)
+                   ? block
+                   : NULL;
+    case HEAP_BLOCK_HUGE:
+        if (size <= process->shared.large_bytes_max &&
+            !resize_is_worth_keeping(found->usable_bytes, size)) {
+            return NULL;
+        }
+        // An alignment beyond a page's would not survive a move.
+        return (void *)huge_resize(&process->huges, found->huge, size,
+                                   layout.alignment <= process->os.page_bytes);
+    case HEAP_BLOCK_NONE:
+    default:
+        return NULL;
+    }
+}
+
+// The zero-preserving promise for a block that stayed: what lies beyond `size`, and what came new,
+// reads as zero.
+static void resize_zero(void *block, size_t usable_before, size_t usable_after, size_t size) {
+    if (size < usable_before) {
+        memset((char *)block + size, 0, bits_min(usable_before, usable_after) - size);
+    }
+    if (usable_after > usable_before) {
+        memset((char *)block + usable_before, 0, usable_after - usable_before);
+    }
+}
+
+static void *resize_foreign(struct process *process, void *block, size_t size) {
+    const size_t have = process_foreign_size(process, block);
+    if (have == 0) {
+        fatal_misuse("invalid realloc of", (uintptr_t)block,
+                     "a foreign pointer: no block of this allocator, nor of libc's, begins there");
+    }
+    void *const moved = api_malloc(size);
+    if (moved != NULL) {
+        memcpy(moved, block, bits_min(have, size));
+        (void)process_foreign_free(process, block);
+    }
+    return moved;
+}
+
+MALLOW_INTERNAL void *api_reallocate(void *block, size_t size, struct api_layout layout,
+                                     bool zeroed) {
+    if (block == NULL) {
+        return api_allocate(size, layout, zeroed);
+    }
+    if (unlikely(size > (size_t)PTRDIFF_MAX)) {
+        return api_fail(ENOMEM);
+    }
+    struct process *const process = process_ready();
+    const struct heap_block found = heap_identify(&process->shared, (uintptr_t)block);
+    if (unlikely(found.kind == HEAP_BLOCK_NONE)) {
+        heap_report_misuse(&process->shared, (uintptr_t)block, "realloc");
+        return resize_foreign(process, block, size);
+    }
+    // Beyond what a huge block has mapped the kernel gives zero; between, old contents may linger.
+    const size_t mapped_before =
+        found.kind == HEAP_BLOCK_HUGE ? found.huge->mapped_bytes : 0;
+    void *const kept = resize_keep(process, &found, block, size, layout);
+    if (kept != NULL) {
+        if (zeroed) {
+            const size_t after = api_usable_size(kept, "realloc");
+            const size_t stale = mapped_before != 0 ? bits_min(after, mapped_before) : after;
+            resize_zero(kept, found.usable_bytes, stale, size);
+        }
+        return kept;
+    }
+    void *const moved = api_allocate(size, layout, zeroed);
+    if (moved != NULL) {
+        memcpy(moved, block, bits_min(found.usable_bytes, size));
+        api_free(block);
+    }
+    return moved;
+}
+
+MALLOW_INTERNAL void *api_expand(void *block, size_t size) {
+    if (block == NULL || size > (size_t)PTRDIFF_MAX) {
+        return NULL;
+    }
+    struct process *const process = process_ready();
+    const struct heap_block found = heap_identify(&process->shared, (uintptr_t)block);
+    if (unlikely(found.kind == HEAP_BLOCK_NONE)) {
+        heap_report_misuse(&process->shared, (uintptr_t)block, "expand");
+        return NULL;
+    }
+    return heap_resize_in_place(&process->shared, &found, size) ? block : NULL;
+}
+
+void *mw_realloc(void *block, size_t size) {
+    return api_reallocate(block, size, api_plain, false);
+}
+
+void *mw_reallocn(void *block, size_t count, size_t size) {
+    size_t total;
+    return bits_multiply(count, size, &total) ? api_reallocate(block, total, api_plain, false)
+                                              : api_fail(ENOMEM);
+}
+
+void *mw_reallocarray(void *block, size_t count, size_t size) {
+    return mw_reallocn(block, count, size);
+}
+
+int mw_reallocarr(void *block_address, size_t count, size_t size) {
+    void *block;
+    size_t total;
+    memcpy(&block, block_address, sizeof block);
+    const int error = errno;
+    if (!bits_multiply(count, size, &total)) {
+        return EOVERFLOW;
+    }
+    void *moved = NULL;
+    if (total == 0) {
+        api_free(block);
+    } else {
+        moved = api_reallocate(block, total, api_plain, false);
+        errno = error;
+        if (moved == NULL) {
+            return ENOMEM;
+        }
+    }
+    memcpy(block_address, &moved, sizeof moved);
+    return 0;
+}
+
+void *mw_reallocf(void *block, size_t size) {
+    void *const moved = api_reallocate(block, size, api_plain, false);
+    if (moved == NULL) {
+        api_free(block);
+    }
+    return moved;
+}
+
+void *mw_rezalloc(void *block, size_t size) {
+    return api_reallocate(block, size, api_plain, true);
+}
+
+void *mw_recalloc(void *block, size_t count, size_t size) {
+    size_t total;
+    return bits_multiply(count, size, &total) ? api_reallocate(block, total, api_plain, true)
+                                              : api_fail(ENOMEM);
+}
+
+void *mw_expand(void *block, size_t size) {
+    return api_expand(block, size);
+}
+
+void *mw_try_realloc(void *block, size_t size) {
+    return api_expand(block, size);
+}
+
+void *mw_try_realloc_aligned(void *block, size_t size, size_t alignment) {
+    if (!bits_is_power_of_two(alignment) || ((uintptr_t)block & (alignment - 1)) != 0) {
+        return NULL;
+    }
+    return api_expand(block, size);
+}

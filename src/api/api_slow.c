@@ -1,0 +1,112 @@
+// SPDX-License-Identifier: MIT
+// API, slow twins: what the fast path hands over. See api.h.
+#include "api/api.h"
+
+#include "os/fatal.h"
+#include "process/process.h"
+
+MALLOW_INTERNAL MALLOW_COLD void *api_fail(int error) {
+    errno = error;
+    return NULL;
+}
+
+// Runs an allocation in the calling thread's heap, or in the fallback heap, held for as long as it
+// takes.
+static uintptr_t api_allocate_in_heap(size_t size, size_t alignment, bool zeroed) {
+    struct heap *const heap = process_enter();
+    uintptr_t address = 0;
+    if (heap != NULL) {
+        address = alignment <= MALLOW_GRANULE_BYTES
+                      ? heap_allocate(heap, size, zeroed)
+                      : heap_allocate_aligned(heap, size, alignment, zeroed);
+        process_leave(heap);
+    }
+    return address;
+}
+
+static void *api_allocate_slow(size_t size, struct heap *heap, bool zeroed) {
+    uintptr_t address = 0;
+    if (likely(size <= (size_t)PTRDIFF_MAX)) {
+        address = heap_is_empty(heap) ? api_allocate_in_heap(size, 1, zeroed)
+                                      : heap_allocate(heap, size, zeroed);
+    }
+    return likely(address != 0) ? (void *)address : api_fail(ENOMEM);
+}
+
+MALLOW_INTERNAL MALLOW_NOINLINE void *api_malloc_slow(size_t size, struct heap *heap) {
+    return api_allocate_slow(size, heap, false);
+}
+
+MALLOW_INTERNAL MALLOW_NOINLINE void *api_zalloc_slow(size_t size, struct heap *heap) {
+    return api_allocate_slow(size, heap, true);
+}
+
+static void *api_allocate_aligned_slow(size_t size, size_t alignment, bool zeroed) {
+    uintptr_t address = 0;
+    if (unlikely(!bits_is_power_of_two(alignment))) {
+        return api_fail(EINVAL);
+    }
+    if (likely(size <= (size_t)PTRDIFF_MAX && alignment <= (size_t)PTRDIFF_MAX)) {
+        address = api_allocate_in_heap(size, alignment, zeroed);
+    }
+    return likely(address != 0) ? (void *)address : api_fail(ENOMEM);
+}
+
+MALLOW_INTERNAL MALLOW_NOINLINE void *api_malloc_aligned_slow(size_t size, size_t alignment) {
+    return api_allocate_aligned_slow(size, alignment, false);
+}
+
+MALLOW_INTERNAL MALLOW_NOINLINE void *api_zalloc_aligned_slow(size_t size, size_t alignment) {
+    return api_allocate_aligned_slow(size, alignment, true);
+}
+
+MALLOW_INTERNAL size_t api_page_bytes(void) {
+    return process_ready()->os.page_bytes;
+}
+
+static void *api_allocate_at(size_t size, struct api_layout layout) {
+    if (size > (size_t)PTRDIFF_MAX || layout.alignment > (size_t)PTRDIFF_MAX) {
+        return api_fail(ENOMEM);
+    }
+    struct heap *const heap = process_enter();
+    uintptr_t address = 0;
+    if (heap != NULL) {
+        address = heap_allocate_at(heap, size, layout.alignment, layout.offset);
+        process_leave(heap);
+    }
+    return address != 0 ? (void *)address : api_fail(ENOMEM);
+}
+
+MALLOW_INTERNAL void *api_allocate(size_t size, struct api_layout layout, bool zeroed) {
+    if (!bits_is_power_of_two(layout.alignment)) {
+        return api_fail(EINVAL);
+    }
+    if (layout.offset % layout.alignment != 0) {
+        return api_allocate_at(size, layout); // zeroed already
+    }
+    if (layout.alignment <= MALLOW_GRANULE_BYTES) {
+        return zeroed ? api_zalloc(size) : api_malloc(size);
+    }
+    return zeroed ? api_zalloc_aligned_slow(size, layout.alignment)
+                  : api_malloc_aligned(size, layout.alignment);
+}
+
+MALLOW_INTERNAL MALLOW_NOINLINE void api_free_emptied(struct slab *slab) {
+    heap_slab_refilled(heap_current(), slab, false);
+}
+
+MALLOW_INTERNAL MALLOW_NOINLINE void api_free_slow(void *block) {
+    if (block == NULL) {
+        return;
+    }
+    struct process *const process = process_ready();
+    if (likely(heap_free(&process->shared, heap_current(), (uintptr_t)block))) {
+        return;
+    }
+    const int error = errno;
+    if (!process_foreign_free(process, block)) {
+        fatal_misuse("invalid free of", (uintptr_t)block,
+                     "a foreign pointer: no block of this allocator, nor of libc's, begins there");
+    }
+    errno = error;
+}

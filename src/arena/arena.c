@@ -1,0 +1,235 @@
+// SPDX-License-Identifier: MIT
+// Arena: taking and giving spans. See arena.h.
+#include "arena/arena.h"
+
+#include "base/bits.h"
+
+MALLOW_INTERNAL void arena_set_init(struct arena_set *set, struct os *os, struct meta *meta,
+                                    struct address_map *map, size_t reserve_bytes) {
+    set->os = os;
+    set->meta = meta;
+    set->map = map;
+    set->secondary_bytes = MALLOW_SECONDARY_ARENA_BYTES;
+    if (os->address_space_limit != SIZE_MAX) {
+        // Little address space: leave it to the program, and make arenas that can be given back.
+        reserve_bytes = bits_min(reserve_bytes, os->address_space_limit / 16);
+        set->secondary_bytes = bits_min(set->secondary_bytes, os->address_space_limit / 16);
+    }
+    set->secondary_bytes = bits_max(bits_align_down(set->secondary_bytes, MALLOW_CHUNK_BYTES),
+                                    2 * MALLOW_ARENA_BYTES_MIN);
+    reserve_bytes = bits_min(reserve_bytes, MALLOW_ARENA_BYTES_MAX);
+    if (reserve_bytes < MALLOW_ARENA_BYTES_MIN) {
+        reserve_bytes = MALLOW_ARENA_BYTES_MIN;
+    }
+    // A power of two, so that the fast path can mask.
+    reserve_bytes = (size_t)1 << bits_highest(reserve_bytes);
+    while (reserve_bytes >= MALLOW_ARENA_BYTES_MIN &&
+           !arena_reserve(&set->primary, os, reserve_bytes, true)) {
+        reserve_bytes /= 2;
+    }
+}
+
+MALLOW_INTERNAL struct arena *arena_of(const struct arena_set *set, uintptr_t address) {
+    const struct arena *arena = &set->primary;
+    if (address - arena->base >= arena->slice_count << MALLOW_SLICE_SHIFT) {
+        const uintptr_t entry = address_map_get(set->map, address);
+        if ((entry & 1) == 0) {
+            return NULL;
+        }
+        arena = (const struct arena *)(entry & ~(uintptr_t)1);
+    }
+    const size_t committed = __atomic_load_n(&arena->committed_slices, __ATOMIC_ACQUIRE);
+    if (address - arena->base >= committed << MALLOW_SLICE_SHIFT) {
+        return NULL;
+    }
+    return (struct arena *)(uintptr_t)arena;
+}
+
+// The arena that a slab's header slot belongs to.
+static struct arena *arena_of_slab(const struct arena_set *set, const struct slab *slab,
+                                   uintptr_t address) {
+    if (arena_has_slab(&set->primary, slab)) {
+        return (struct arena *)(uintptr_t)&set->primary;
+    }
+    return arena_of(set, address);
+}
+
+MALLOW_INTERNAL struct slab_remote *arena_remote_of(const struct arena_set *set,
+                                                    const struct slab *slab) {
+    const struct arena *arena = &set->primary;
+    if (unlikely(!arena_has_slab(arena, slab))) {
+        arena = arena_of(set, slab->start_address);
+    }
+    return &arena->remotes[slab - arena->slabs];
+}
+
+static struct arena_span arena_take_at_locked(struct arena_set *set, struct arena *arena,
+                                              struct chunk_place place, unsigned slice_count) {
+    const unsigned dirty_count =
+        chunk_map_take(&arena->map, place.chunk_index, place.slice_index, slice_count);
+    set->dirty_slices -= dirty_count;
+    arena->free_slices -= slice_count;
+    const size_t slice = (size_t)place.chunk_index * MALLOW_CHUNK_SLICES + place.slice_index;
+    return (struct arena_span){&arena->slabs[arena_slot_of(arena, slice)],
+                               arena->base + (slice << MALLOW_SLICE_SHIFT), dirty_count == 0};
+}
+
+// Takes a span from `arena`, committing more of it if `may_grow`.
+static struct arena_span arena_take_from_locked(struct arena_set *set, struct arena *arena,
+                                                unsigned slice_count, unsigned align_slices,
+                                                bool may_grow) {
+    if (arena->slice_count == 0) {
+        return (struct arena_span){NULL, 0, false};
+    }
+    struct chunk_place place = chunk_map_find(&arena->map, slice_count, align_slices);
+    if (!place.found && may_grow &&
+        arena_commit_locked(set, arena, slice_count, align_slices)) {
+        place = chunk_map_find(&arena->map, slice_count, align_slices);
+    }
+    if (!place.found) {
+        return (struct arena_span){NULL, 0, false};
+    }
+    return arena_take_at_locked(set, arena, place, slice_count);
+}
+
+static struct arena_span arena_take_secondary_locked(struct arena_set *set, unsigned slice_count,
+                                                     unsigned align_slices) {
+    for (struct arena *arena = set->secondary; arena != NULL; arena = arena->next) {
+        const struct arena_span span =
+            arena_take_from_locked(set, arena, slice_count, align_slices, true);
+        if (span.slab != NULL) {
+            return span;
+        }
+    }
+    struct arena *const added = arena_add_locked(set);
+    if (added == NULL) {
+        return (struct arena_span){NULL, 0, false};
+    }
+    return arena_take_from_locked(set, added, slice_count, align_slices, true);
+}
+
+MALLOW_INTERNAL struct arena_span arena_take(struct arena_set *set, unsigned slice_count,
+                                             unsigned align_slices) {
+    os_lock_take(&set->lock);
+    struct arena_span span =
+        arena_take_from_locked(set, &set->primary, slice_count, align_slices, true);
+    if (unlikely(span.slab == NULL)) {
+        span = arena_take_secondary_locked(set, slice_count, align_slices);
+    }
+    os_lock_drop(&set->lock);
+    return span;
+}
+
+// Purges one span and says so in the map. The span is free, so nobody else touches its pages; with
+// the lock held nobody takes it meanwhile.
+static size_t arena_purge_span_locked(struct arena_set *set, struct arena *arena,
+                                      unsigned chunk_index, unsigned slice_index,
+                                      unsigned slice_count) {
+    const size_t slice = (size_t)chunk_index * MALLOW_CHUNK_SLICES + slice_index;
+    const size_t bytes = (size_t)slice_count << MALLOW_SLICE_SHIFT;
+    if (!os_purge(set->os, arena->base + (slice << MALLOW_SLICE_SHIFT), bytes)) {
+        return 0;
+    }
+    chunk_map_clean(&arena->map, chunk_index, slice_index, slice_count);
+    set->dirty_slices -= slice_count;
+    atomic_fetch_add_explicit(&set->purged_bytes, bytes, memory_order_relaxed);
+    return bytes;
+}
+
+MALLOW_INTERNAL void arena_give(struct arena_set *set, struct slab *slab, unsigned slice_count) {
+    os_lock_take(&set->lock);
+    struct arena *arena = &set->primary;
+    for (struct arena *other = set->secondary; !arena_has_slab(arena, slab); other = other->next) {
+        arena = other;
+    }
+    const size_t slice = arena_slice_of(arena, slab);
+    const unsigned chunk_index = (unsigned)(slice / MALLOW_CHUNK_SLICES);
+    const unsigned slice_index = (unsigned)(slice % MALLOW_CHUNK_SLICES);
+    chunk_map_give(&arena->map, chunk_index, slice_index, slice_count, true);
+    arena->free_slices += slice_count;
+    set->dirty_slices += slice_count;
+    if (set->dirty_slices > set->trim_slices) {
+        (void)arena_purge_span_locked(set, arena, chunk_index, slice_index, slice_count);
+    }
+    os_lock_drop(&set->lock);
+}
+
+MALLOW_INTERNAL bool arena_extend(struct arena_set *set, struct slab *slab, unsigned slice_count,
+                                  unsigned more_slices) {
+    struct arena *const arena = arena_of_slab(set, slab, slab->start_address);
+    const size_t slice = arena_slice_of(arena, slab);
+    const unsigned chunk_index = (unsigned)(slice / MALLOW_CHUNK_SLICES);
+    const unsigned next = (unsigned)(slice % MALLOW_CHUNK_SLICES) + slice_count;
+    if (next + more_slices > MALLOW_CHUNK_SLICES) {
+        return false;
+    }
+    const uint32_t wanted = (uint32_t)(((UINT64_C(1) << more_slices) - 1) << next);
+    os_lock_take(&set->lock);
+    const bool fits = (arena->map.chunks[chunk_index].free_mask & wanted) == wanted;
+    if (fits) {
+        set->dirty_slices -= chunk_map_take(&arena->map, chunk_index, next, more_slices);
+        arena->free_slices -= more_slices;
+    }
+    os_lock_drop(&set->lock);
+    return fits;
+}
+
+static size_t arena_purge_locked(struct arena_set *set, struct arena *arena) {
+    size_t released = 0;
+    unsigned from = 0;
+    unsigned chunk_index;
+    while (chunk_map_next(&arena->map, CHUNK_MAP_DIRTY_ROW, from, &chunk_index)) {
+        uint32_t dirty = arena->map.chunks[chunk_index].dirty_mask;
+        while (dirty != 0) {
+            const unsigned first = bits_lowest(dirty);
+            const unsigned count = bits_lowest(~((uint64_t)dirty >> first));
+            released += arena_purge_span_locked(set, arena, chunk_index, first, count);
+            dirty &= ~(uint32_t)(((UINT64_C(1) << count) - 1) << first);
+        }
+        from = chunk_index + 1;
+    }
+    return released;
+}
+
+MALLOW_INTERNAL size_t arena_purge_all(struct arena_set *set) {
+    os_lock_take(&set->lock);
+    size_t released = set->primary.slice_count != 0 ? arena_purge_locked(set, &set->primary) : 0;
+    struct arena *next;
+    for (struct arena *arena = set->secondary; arena != NULL; arena = next) {
+        next = arena->next;
+        released += arena_purge_locked(set, arena);
+        if (arena->free_slices == arena->committed_slices) {
+            (void)arena_remove_locked(set, arena);
+        }
+    }
+    os_lock_drop(&set->lock);
+    return released;
+}
+
+MALLOW_INTERNAL size_t arena_decommit_all(struct arena_set *set) {
+    os_lock_take(&set->lock);
+    size_t released = set->primary.slice_count != 0 ? arena_decommit_locked(set, &set->primary) : 0;
+    for (struct arena *arena = set->secondary; arena != NULL; arena = arena->next) {
+        released += arena_decommit_locked(set, arena);
+    }
+    os_lock_drop(&set->lock);
+    return released;
+}
+
+MALLOW_INTERNAL void arena_fork_prepare(struct arena_set *set) {
+    os_lock_take_for_fork(&set->lock);
+    os_lock_take_for_fork(&set->map->lock);
+    os_lock_take_for_fork(&set->meta->lock);
+}
+
+MALLOW_INTERNAL void arena_fork_parent(struct arena_set *set) {
+    os_lock_drop_after_fork(&set->meta->lock);
+    os_lock_drop_after_fork(&set->map->lock);
+    os_lock_drop_after_fork(&set->lock);
+}
+
+MALLOW_INTERNAL void arena_fork_child(struct arena_set *set) {
+    os_lock_renew(&set->meta->lock);
+    os_lock_renew(&set->map->lock);
+    os_lock_renew(&set->lock);
+}

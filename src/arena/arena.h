@@ -1,0 +1,132 @@
+// SPDX-License-Identifier: MIT
+// Arena: address space from the OS, handed out in spans of slices.
+//
+// Owns     a primary arena, reserved at start and large enough for nearly every program, whose slab
+//          headers the fast path finds by masking; secondary arenas where that one is exhausted or
+//          could not be large (ulimit -v), found through the address map.
+// Threads  any; one lock for all arenas.
+// Holds    slices below committed_slices are readable and writable; slab headers of an arena are
+//          readable for every slice it could ever have.
+//          dirty_slices = sum of the dirty bits of all chunks
+//          the slice of the primary arena whose header is in slot 0 is never handed out
+//
+//   one reservation:  | tables | guard | slab headers | guard | remote parts | guard | blocks ... |
+#ifndef MALLOW_ARENA_ARENA_H
+#define MALLOW_ARENA_ARENA_H
+
+#include "arena/chunk_map.h"
+#include "meta/address_map.h"
+#include "meta/meta.h"
+#include "os/os.h"
+#include "slab/slab.h"
+
+struct arena {
+    uintptr_t base;              // first slice; chunk-aligned
+    size_t slice_count;          // reserved
+    size_t committed_slices;     // readable and writable, from below
+    size_t header_slices;        // slices whose headers and remote parts are writable
+    struct slab *slabs;          // table of header slots
+    struct slab_remote *remotes; // table of remote parts, in the same order
+    size_t slot_mask;            // primary: slot = address / slice, masked; the table wraps round
+    size_t rotation;             // slot of slice 0
+    struct chunk_map map;
+    size_t free_slices;          // committed and free
+    uintptr_t reserved_address;  // the whole reservation
+    size_t reserved_bytes;
+    struct arena *next;          // secondary arenas, newest first
+};
+
+struct arena_set {
+    struct os *os;
+    struct meta *meta;
+    struct address_map *map;        // entries: secondary arenas (bit 0 set) and huge blocks
+    struct os_lock lock;
+    struct arena primary;
+    struct arena *secondary;        // under lock
+    struct arena *recycled;         // structures of arenas that were given back; under lock
+    size_t secondary_bytes;         // size of a new one
+    size_t dirty_slices;            // under lock
+    size_t trim_slices;             // beyond this many dirty slices, a freed span is purged
+    _Atomic(uint64_t) purged_bytes; // so far
+};
+
+// A span taken: its header slot (cleared), its address, and whether it reads as zero.
+struct arena_span {
+    struct slab *slab; // NULL: out of memory
+    uintptr_t address;
+    bool zeroed;
+};
+
+// Reserves the primary arena: `reserve_bytes`, or as much of it as the kernel grants. Without any,
+// the set works by secondary arenas.
+MALLOW_INTERNAL void arena_set_init(struct arena_set *set, struct os *os, struct meta *meta,
+                                    struct address_map *map, size_t reserve_bytes);
+
+// Takes a span of 1 .. 32 slices whose address is a multiple of `align_slices` slices. May enter
+// the kernel to commit more memory.
+MALLOW_INTERNAL struct arena_span arena_take(struct arena_set *set, unsigned slice_count,
+                                             unsigned align_slices);
+
+// Gives back `slice_count` slices from `slab` on, whose header slots are clear already.
+MALLOW_INTERNAL void arena_give(struct arena_set *set, struct slab *slab, unsigned slice_count);
+
+// Takes the slices right behind a span, if they are free and in the same chunk.
+MALLOW_INTERNAL bool arena_extend(struct arena_set *set, struct slab *slab, unsigned slice_count,
+                                  unsigned more_slices);
+
+// Purges every dirty slice, and gives back secondary arenas that are wholly free; bytes released.
+MALLOW_INTERNAL size_t arena_purge_all(struct arena_set *set);
+
+// Takes back what is committed and free at the end of each arena, for when the kernel refuses more:
+// limits and commit charge count it, touched or not. Bytes released.
+MALLOW_INTERNAL size_t arena_decommit_all(struct arena_set *set);
+
+// The arena whose blocks `address` lies among, of committed slices only; NULL if none. Any value.
+MALLOW_INTERNAL struct arena *arena_of(const struct arena_set *set, uintptr_t address);
+
+MALLOW_INLINE size_t arena_slot_of(const struct arena *arena, size_t slice) {
+    return (slice + arena->rotation) & arena->slot_mask;
+}
+
+MALLOW_INLINE size_t arena_slice_of(const struct arena *arena, const struct slab *slab) {
+    return ((size_t)(slab - arena->slabs) - arena->rotation) & arena->slot_mask;
+}
+
+// The header slot of the slice that `address` lies in. Slots of one chunk are side by side.
+MALLOW_INLINE struct slab *arena_slab_at(const struct arena *arena, uintptr_t address) {
+    return &arena->slabs[arena_slot_of(arena, (address - arena->base) >> MALLOW_SLICE_SHIFT)];
+}
+
+MALLOW_INLINE bool arena_has_slab(const struct arena *arena, const struct slab *slab) {
+    return (uintptr_t)slab - (uintptr_t)arena->slabs < arena->slice_count * sizeof *slab;
+}
+
+// The remote part of a slab in use.
+MALLOW_INTERNAL struct slab_remote *arena_remote_of(const struct arena_set *set,
+                                                    const struct slab *slab);
+
+MALLOW_INTERNAL void arena_fork_prepare(struct arena_set *set);
+MALLOW_INTERNAL void arena_fork_parent(struct arena_set *set);
+MALLOW_INTERNAL void arena_fork_child(struct arena_set *set);
+
+// ---- Between arena.c and arena_grow.c -----------------------------------------------------------
+
+// Commits more of `arena` so that a span of `slice_count` slices aligned to `align_slices` fits
+// behind what is committed. Lock held.
+MALLOW_INTERNAL bool arena_commit_locked(struct arena_set *set, struct arena *arena,
+                                         unsigned slice_count, unsigned align_slices);
+
+// Decommits the free end of an arena; bytes released. Lock held.
+MALLOW_INTERNAL size_t arena_decommit_locked(struct arena_set *set, struct arena *arena);
+
+// A new secondary arena. Lock held.
+MALLOW_INTERNAL struct arena *arena_add_locked(struct arena_set *set);
+
+// Unmaps a secondary arena that is wholly free. Lock held.
+MALLOW_INTERNAL bool arena_remove_locked(struct arena_set *set, struct arena *arena);
+
+// Reserves `bytes` (a multiple of a chunk) for blocks, and the tables. `masked`: `bytes` is a power
+// of two, and headers are found by masking the address.
+MALLOW_INTERNAL bool arena_reserve(struct arena *arena, struct os *os, size_t bytes, bool masked);
+
+#endif

@@ -1,0 +1,256 @@
+// SPDX-License-Identifier: MIT
+// Arena growth: reserving arenas, committing more of them, giving them back. See arena.h.
+#include "arena/arena.h"
+
+#include "base/bits.h"
+
+enum {
+    ARENA_TABLE_ALIGN = 64 << 10,     // the largest page size: parts begin on it
+    ARENA_HEADER_BATCH_SLICES = 256,  // headers committed at once: 64 KiB of them
+    ARENA_FIRST_STEP_SLICES = 8,      // a small program commits 512 KiB
+    ARENA_STEP_SLICES_MAX = 512,      // 32 MiB
+};
+
+#define ARENA_BATCH_BYTES ((size_t)ARENA_HEADER_BATCH_SLICES << MALLOW_SLICE_SHIFT)
+
+static_assert(ARENA_HEADER_BATCH_SLICES * sizeof(struct slab) % ARENA_TABLE_ALIGN == 0,
+              "headers are committed in whole pages of any size");
+
+// Sizes of the parts of one reservation.
+struct arena_layout {
+    size_t table_bytes;  // groups, then chunks
+    size_t group_bytes;  // of these, the groups
+    size_t header_bytes; // and as much again for the remote parts
+    size_t total_bytes;  // without the blocks
+};
+
+static struct arena_layout arena_layout_of(size_t slice_count) {
+    const size_t chunk_count = slice_count / MALLOW_CHUNK_SLICES;
+    const size_t group_count = (chunk_count + 63) / 64;
+    struct arena_layout layout;
+    layout.group_bytes = bits_align_up(group_count * sizeof(struct chunk_group), MALLOW_CACHE_LINE);
+    layout.table_bytes =
+        bits_align_up(layout.group_bytes + chunk_count * sizeof(struct chunk), ARENA_TABLE_ALIGN);
+    layout.header_bytes =
+        bits_align_up(slice_count, ARENA_HEADER_BATCH_SLICES) * sizeof(struct slab);
+    // A guard before, between and behind the parts.
+    layout.total_bytes = layout.table_bytes + 2 * layout.header_bytes + 4 * ARENA_TABLE_ALIGN;
+    return layout;
+}
+
+// Commits headers and remote parts for slices up to `slice_count`.
+static bool arena_commit_headers(struct arena *arena, struct os *os, size_t slice_count) {
+    while (arena->header_slices < slice_count) {
+        const size_t bytes = ARENA_HEADER_BATCH_SLICES * sizeof(struct slab);
+        const size_t slot = arena_slot_of(arena, arena->header_slices);
+        const uintptr_t headers = (uintptr_t)&arena->slabs[slot];
+        const uintptr_t remotes = (uintptr_t)&arena->remotes[slot];
+        if (!os_commit(os, remotes, bytes) || !os_commit(os, headers, bytes)) {
+            return false;
+        }
+        arena->header_slices += ARENA_HEADER_BATCH_SLICES;
+    }
+    return true;
+}
+
+// Address space for `bytes` of blocks at a multiple of `base_align`, with `head_bytes` before it.
+static uintptr_t arena_reserve_space(struct os *os, size_t head_bytes, size_t bytes,
+                                     size_t base_align) {
+    const size_t total = head_bytes + bytes + base_align;
+    const uintptr_t address = os_reserve(os, total, os->page_bytes);
+    if (address == 0) {
+        return 0;
+    }
+    const uintptr_t base = bits_align_up(address + head_bytes, base_align);
+    if (os->address_space_limit == SIZE_MAX && base_align > MALLOW_CHUNK_BYTES) {
+        return base; // the primary arena, at start: two calls for a few megabytes that cost nothing
+    }
+    const uintptr_t start = base - head_bytes;
+    const uintptr_t end = base + bytes;
+    if (start > address) {
+        (void)os_unmap(os, address, start - address);
+    }
+    (void)os_unmap(os, end, address + total - end);
+    return base;
+}
+
+MALLOW_INTERNAL bool arena_reserve(struct arena *arena, struct os *os, size_t bytes, bool masked) {
+    const size_t slice_count = bytes >> MALLOW_SLICE_SHIFT;
+    const struct arena_layout layout = arena_layout_of(slice_count);
+    const size_t head_bytes = bits_align_up(layout.total_bytes, MALLOW_CHUNK_BYTES);
+    // Whole batches of headers lie side by side, also where the table wraps round.
+    const size_t base_align = masked ? bits_min(bytes, ARENA_BATCH_BYTES) : MALLOW_CHUNK_BYTES;
+    const uintptr_t base = arena_reserve_space(os, head_bytes, bytes, base_align);
+    if (base == 0) {
+        return false;
+    }
+    const uintptr_t address = base - head_bytes;
+    const uintptr_t tables = address + ARENA_TABLE_ALIGN;
+    const uintptr_t headers = tables + layout.table_bytes + ARENA_TABLE_ALIGN;
+    const uintptr_t remotes = headers + layout.header_bytes + ARENA_TABLE_ALIGN;
+    arena->slabs = (struct slab *)headers;
+    arena->remotes = (struct slab_remote *)remotes;
+    arena->header_slices = 0;
+    arena->slot_mask = masked ? slice_count - 1 : SIZE_MAX;
+    arena->rotation = masked ? (base >> MALLOW_SLICE_SHIFT) & (slice_count - 1) : 0;
+    // Every header can be read from the start, as zero, without memory: so any address may be asked
+    // about. They become writable in batches.
+    if (!os_commit(os, tables, layout.table_bytes) ||
+        !os_commit_readable(os, headers, layout.header_bytes) ||
+        !arena_commit_headers(arena, os, 1)) {
+        (void)os_unmap(os, address, head_bytes + bytes);
+        return false;
+    }
+    arena->map = (struct chunk_map){
+        .groups = (struct chunk_group *)tables,
+        .chunks = (struct chunk *)(tables + layout.group_bytes),
+        .chunk_count = (unsigned)(slice_count / MALLOW_CHUNK_SLICES),
+    };
+    arena->base = base;
+    arena->slice_count = slice_count;
+    arena->committed_slices = 0;
+    arena->free_slices = 0;
+    arena->reserved_address = address;
+    arena->reserved_bytes = head_bytes + bytes;
+    return true;
+}
+
+// The slice whose header is in slot 0 of the primary arena stays unused: the address 0 leads to
+// that header, and to no other, so that free(NULL) and a slab without a `last` block cannot meet
+// (heap_fast.h).
+static bool arena_is_barred(const struct arena *arena, size_t slice) {
+    return arena->slot_mask != SIZE_MAX && arena_slot_of(arena, slice) == 0;
+}
+
+// How far to commit: in steps that grow with the arena, from its end on to at least where the
+// request fits, which is within the current chunk or else in the next.
+static size_t arena_commit_target(const struct arena *arena, unsigned slice_count,
+                                  unsigned align_slices) {
+    const size_t committed = arena->committed_slices;
+    size_t start = bits_align_up(committed + arena_is_barred(arena, committed), align_slices);
+    if (start / MALLOW_CHUNK_SLICES != (start + slice_count - 1) / MALLOW_CHUNK_SLICES) {
+        start = bits_align_up(start, MALLOW_CHUNK_SLICES);
+    }
+    size_t step = bits_max(ARENA_FIRST_STEP_SLICES, committed / 8);
+    if (step >= MALLOW_CHUNK_SLICES) {
+        step = bits_align_down(bits_min(step, ARENA_STEP_SLICES_MAX), MALLOW_CHUNK_SLICES);
+    }
+    size_t target = bits_max(start + slice_count, committed + step);
+    target = bits_align_up(target, ARENA_FIRST_STEP_SLICES);
+    return bits_min(target, arena->slice_count);
+}
+
+// Makes slices [slice, end) of one chunk free.
+static void arena_open_slices(struct arena *arena, size_t slice, size_t end) {
+    if (arena_is_barred(arena, slice)) { // slots of a chunk are in order: it is the first of it
+        slice++;
+    }
+    if (slice < end) {
+        chunk_map_give(&arena->map, (unsigned)(slice / MALLOW_CHUNK_SLICES),
+                       (unsigned)(slice % MALLOW_CHUNK_SLICES), (unsigned)(end - slice), false);
+        arena->free_slices += end - slice;
+    }
+}
+
+MALLOW_INTERNAL bool arena_commit_locked(struct arena_set *set, struct arena *arena,
+                                         unsigned slice_count, unsigned align_slices) {
+    const size_t committed = arena->committed_slices;
+    const size_t target = arena_commit_target(arena, slice_count, align_slices);
+    if (target <= committed || !arena_commit_headers(arena, set->os, target) ||
+        !os_commit(set->os, arena->base + (committed << MALLOW_SLICE_SHIFT),
+                   (target - committed) << MALLOW_SLICE_SHIFT)) {
+        return false;
+    }
+    for (size_t slice = committed; slice < target;) {
+        const size_t chunk_end = bits_align_down(slice, MALLOW_CHUNK_SLICES) + MALLOW_CHUNK_SLICES;
+        const size_t end = bits_min(target, chunk_end);
+        arena_open_slices(arena, slice, end);
+        slice = end;
+    }
+    __atomic_store_n(&arena->committed_slices, target, __ATOMIC_RELEASE);
+    return true;
+}
+
+MALLOW_INTERNAL size_t arena_decommit_locked(struct arena_set *set, struct arena *arena) {
+    // Down to the last slice that is in use.
+    size_t end = arena->committed_slices;
+    while (end > 0) {
+        const size_t slice = end - 1;
+        const struct chunk *const chunk = &arena->map.chunks[slice / MALLOW_CHUNK_SLICES];
+        if (((chunk->free_mask >> (slice % MALLOW_CHUNK_SLICES)) & 1U) == 0) {
+            break;
+        }
+        end--;
+    }
+    const size_t count = arena->committed_slices - end;
+    if (count == 0 || !os_decommit(set->os, arena->base + (end << MALLOW_SLICE_SHIFT),
+                                   count << MALLOW_SLICE_SHIFT)) {
+        return 0;
+    }
+    for (size_t slice = end; slice < arena->committed_slices; slice++) {
+        set->dirty_slices -=
+            chunk_map_take(&arena->map, (unsigned)(slice / MALLOW_CHUNK_SLICES),
+                           (unsigned)(slice % MALLOW_CHUNK_SLICES), 1);
+    }
+    arena->free_slices -= count;
+    __atomic_store_n(&arena->committed_slices, end, __ATOMIC_RELEASE);
+    return count << MALLOW_SLICE_SHIFT;
+}
+
+// Sets or clears the address map's entries of a secondary arena.
+static bool arena_register(struct arena_set *set, const struct arena *arena, uintptr_t value) {
+    const size_t bytes = arena->slice_count << MALLOW_SLICE_SHIFT;
+    bool done = true;
+    os_lock_take(&set->map->lock);
+    for (size_t offset = 0; done && offset < bytes; offset += MALLOW_MAP_BYTES) {
+        done = (value == 0 || address_map_prepare_locked(set->map)) &&
+               (address_map_set_locked(set->map, arena->base + offset, value) || value == 0);
+    }
+    os_lock_drop(&set->map->lock);
+    return done;
+}
+
+MALLOW_INTERNAL struct arena *arena_add_locked(struct arena_set *set) {
+    struct arena *arena = set->recycled;
+    if (arena != NULL) {
+        set->recycled = arena->next;
+    } else {
+        arena = meta_take(set->meta, sizeof *arena);
+    }
+    if (arena == NULL) {
+        return NULL;
+    }
+    size_t bytes = set->secondary_bytes;
+    while (bytes >= MALLOW_ARENA_BYTES_MIN &&
+           !arena_reserve(arena, set->os, bytes, false)) {
+        bytes = bits_align_down(bytes / 2, MALLOW_CHUNK_BYTES);
+    }
+    if (bytes < MALLOW_ARENA_BYTES_MIN || !arena_register(set, arena, (uintptr_t)arena | 1)) {
+        if (bytes >= MALLOW_ARENA_BYTES_MIN) {
+            (void)arena_register(set, arena, 0);
+            (void)os_unmap(set->os, arena->reserved_address, arena->reserved_bytes);
+        }
+        arena->next = set->recycled;
+        set->recycled = arena;
+        return NULL;
+    }
+    arena->next = set->secondary;
+    set->secondary = arena;
+    return arena;
+}
+
+MALLOW_INTERNAL bool arena_remove_locked(struct arena_set *set, struct arena *arena) {
+    (void)arena_register(set, arena, 0);
+    if (!os_unmap(set->os, arena->reserved_address, arena->reserved_bytes)) {
+        (void)arena_register(set, arena, (uintptr_t)arena | 1);
+        return false;
+    }
+    struct arena **link = &set->secondary;
+    while (*link != arena) {
+        link = &(*link)->next;
+    }
+    *link = arena->next;
+    arena->next = set->recycled;
+    set->recycled = arena;
+    return true;
+}

@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: MIT
+// Chunk map: which slices of an arena are free, and the lowest chunk that can serve a request.
+//
+// Owns     two masks a chunk, and above them bitmaps in three levels (chunk, group of 64 chunks,
+//          summary word of 64 groups), one per length of run, so that every search is a few scans.
+// Threads  the caller holds the arena's lock.
+// Holds    group bit set  <=>  the chunk has a free run of that length;  summary bit set  <=>  the
+//          group has a bit set.  A dirty bit is only set where the free bit is.
+//          Addresses are taken from below, so that memory in use stays dense.
+#ifndef MALLOW_ARENA_CHUNK_MAP_H
+#define MALLOW_ARENA_CHUNK_MAP_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "config.h"
+
+// Rows of the bitmaps: a free run of at least 1, 2, 4, 8, 16, 32 slices; a free slice that is
+// dirty.
+#define CHUNK_MAP_RUN_ROWS 6U
+#define CHUNK_MAP_DIRTY_ROW CHUNK_MAP_RUN_ROWS
+#define CHUNK_MAP_ROWS (CHUNK_MAP_RUN_ROWS + 1U)
+
+struct chunk {
+    uint32_t free_mask;  // 1 = slice is free and committed
+    uint32_t dirty_mask; // 1 = free slice may have pages that are not zero
+};
+
+struct chunk_group {
+    uint64_t rows[CHUNK_MAP_ROWS];
+};
+
+struct chunk_map {
+    uint64_t summary[CHUNK_MAP_ROWS][MALLOW_ARENA_SUMMARY_WORDS];
+    struct chunk_group *groups; // chunk_count / 64, rounded up
+    struct chunk *chunks;
+    unsigned chunk_count;
+};
+
+// Where a span lies. `found` false: the rest is meaningless.
+struct chunk_place {
+    bool found;
+    unsigned chunk_index;
+    unsigned slice_index;
+};
+
+// Finds (and does not take) `slice_count` (1 .. 32) free slices in one chunk, the first of them a
+// multiple of `align_slices` (a power of two, at most 32). Slices with dirty pages first.
+MALLOW_INTERNAL struct chunk_place chunk_map_find(const struct chunk_map *map, unsigned slice_count,
+                                                  unsigned align_slices);
+
+// Marks slices as in use; returns how many of them were dirty.
+MALLOW_INTERNAL unsigned chunk_map_take(struct chunk_map *map, unsigned chunk_index,
+                                        unsigned slice_index, unsigned slice_count);
+
+// Marks slices as free, dirty or clean.
+MALLOW_INTERNAL void chunk_map_give(struct chunk_map *map, unsigned chunk_index,
+                                    unsigned slice_index, unsigned slice_count, bool dirty);
+
+// Marks free slices as clean.
+MALLOW_INTERNAL void chunk_map_clean(struct chunk_map *map, unsigned chunk_index,
+                                     unsigned slice_index, unsigned slice_count);
+
+// The lowest chunk at or above `from` that has a bit in `row`; false if none.
+MALLOW_INTERNAL bool chunk_map_next(const struct chunk_map *map, unsigned row, unsigned from,
+                                    unsigned *chunk_index);
+
+#endif

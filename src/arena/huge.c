@@ -1,0 +1,296 @@
+// SPDX-License-Identifier: MIT
+// Huge blocks: see huge.h.
+#include "arena/huge.h"
+
+#include "base/bits.h"
+
+enum { HUGE_CACHE_WORTH_FIRST = 2 << 20 };
+
+MALLOW_INTERNAL void huge_set_init(struct huge_set *set, struct os *os, struct meta *meta,
+                                   struct address_map *map, size_t cache_limit) {
+    set->os = os;
+    set->meta = meta;
+    set->map = map;
+    set->cache_limit = cache_limit;
+    set->cache_worth = HUGE_CACHE_WORTH_FIRST;
+}
+
+// Whole pages, and enough of them for the address map to tell blocks apart. 0 on overflow.
+static size_t huge_mapped_bytes(const struct huge_set *set, size_t bytes) {
+    if (bytes > (size_t)PTRDIFF_MAX) {
+        return 0;
+    }
+    return bits_max(bits_align_up(bytes, set->os->page_bytes), MALLOW_MAP_BYTES);
+}
+
+// ---- Cache --------------------------------------------------------------------------------------
+
+static struct huge_mapping huge_cache_remove_locked(struct huge_set *set, unsigned index) {
+    const struct huge_mapping mapping = set->cache[index];
+    set->cache[index] = set->cache[--set->cache_count];
+    set->cached_bytes -= mapping.bytes;
+    return mapping;
+}
+
+// The smallest cached mapping that is large enough, else the largest; {0, 0} if there is none.
+static struct huge_mapping huge_cache_take_locked(struct huge_set *set, size_t bytes) {
+    unsigned best = set->cache_count;
+    for (unsigned i = 0; i < set->cache_count; i++) {
+        if (best == set->cache_count) {
+            best = i;
+            continue;
+        }
+        const size_t have = set->cache[best].bytes;
+        const size_t other = set->cache[i].bytes;
+        const bool better = have >= bytes ? other >= bytes && other < have : other > have;
+        if (better) {
+            best = i;
+        }
+    }
+    if (best == set->cache_count) {
+        return (struct huge_mapping){0, 0};
+    }
+    return huge_cache_remove_locked(set, best);
+}
+
+// Makes a cached mapping fit: the excess is cut off, what lacks is added by the kernel.
+static uintptr_t huge_cache_fit(struct huge_set *set, struct huge_mapping mapping, size_t bytes) {
+    if (mapping.bytes == bytes) {
+        return mapping.address;
+    }
+    const uintptr_t address = os_remap(set->os, mapping.address, mapping.bytes, bytes, true);
+    if (address == 0) {
+        (void)os_unmap(set->os, mapping.address, mapping.bytes);
+    }
+    return address;
+}
+
+// Gives a mapping back, or keeps it for reuse. If the kernel cannot unmap (no mapping to spare), it
+// is purged and kept whatever the limit; if there is no room for that either, its address space is
+// lost.
+static void huge_dispose_locked(struct huge_set *set, struct huge_mapping mapping) {
+    const bool room = set->cache_count < MALLOW_HUGE_CACHE_COUNT;
+    const size_t limit = bits_min(set->cache_limit, set->cache_worth);
+    if (room && mapping.bytes <= limit - bits_min(set->cached_bytes, limit)) {
+        set->cache[set->cache_count++] = mapping;
+        set->cached_bytes += mapping.bytes;
+        return;
+    }
+    if (os_unmap(set->os, mapping.address, mapping.bytes)) {
+        set->regret = true;
+        return;
+    }
+    (void)os_purge(set->os, mapping.address, mapping.bytes);
+    if (room) {
+        set->cache[set->cache_count++] = mapping;
+        set->cached_bytes += mapping.bytes;
+    }
+}
+
+// ---- Records ------------------------------------------------------------------------------------
+
+static struct huge *huge_record_take_locked(struct huge_set *set) {
+    struct huge *const record = set->free_records;
+    if (record != NULL) {
+        set->free_records = record->next;
+        return record;
+    }
+    return meta_take(set->meta, sizeof *record);
+}
+
+static void huge_record_give_locked(struct huge_set *set, struct huge *record) {
+    __atomic_store_n(&record->address, 0, __ATOMIC_RELEASE);
+    record->next = set->free_records;
+    set->free_records = record;
+}
+
+static void huge_link_locked(struct huge_set *set, struct huge *record) {
+    record->previous = NULL;
+    record->next = set->live;
+    if (set->live != NULL) {
+        set->live->previous = record;
+    }
+    set->live = record;
+    set->live_count++;
+    set->live_bytes += record->mapped_bytes;
+}
+
+static void huge_unlink_locked(struct huge_set *set, struct huge *record) {
+    if (record->previous != NULL) {
+        record->previous->next = record->next;
+    } else {
+        set->live = record->next;
+    }
+    if (record->next != NULL) {
+        record->next->previous = record->previous;
+    }
+    set->live_count--;
+    set->live_bytes -= record->mapped_bytes;
+}
+
+// ---- Blocks -------------------------------------------------------------------------------------
+
+// A mapping for a request, from the cache where that helps.
+static struct huge_mapping huge_map_locked(struct huge_set *set, size_t mapped_bytes,
+                                           size_t alignment, bool zeroed) {
+    // Fresh pages are zero already, and cost nothing until they are touched.
+    if (!zeroed && alignment <= set->os->page_bytes) {
+        const struct huge_mapping cached = huge_cache_take_locked(set, mapped_bytes);
+        if (cached.address != 0) {
+            const uintptr_t address = huge_cache_fit(set, cached, mapped_bytes);
+            if (address != 0) {
+                return (struct huge_mapping){address, mapped_bytes};
+            }
+        } else if (set->regret && mapped_bytes <= set->cache_limit) {
+            set->regret = false;
+            set->cache_worth =
+                bits_min(set->cache_limit, bits_max(2 * set->cache_worth, mapped_bytes));
+        }
+    }
+    return (struct huge_mapping){os_map(set->os, mapped_bytes, alignment), mapped_bytes};
+}
+
+// Registers a block that begins at `address` in `mapping`.
+static void huge_register_locked(struct huge_set *set, struct huge *record, uintptr_t address,
+                                 struct huge_mapping mapping, size_t bytes) {
+    record->map_address = mapping.address;
+    record->mapped_bytes = mapping.bytes;
+    record->usable_bytes = bits_align_up(bits_max(bytes, 1), set->os->page_bytes);
+    __atomic_store_n(&record->address, address, __ATOMIC_RELEASE);
+    huge_link_locked(set, record);
+    (void)address_map_set_locked(set->map, address, (uintptr_t)record);
+}
+
+MALLOW_INTERNAL uintptr_t huge_take(struct huge_set *set, size_t bytes, size_t alignment,
+                                    bool zeroed) {
+    const size_t mapped_bytes = huge_mapped_bytes(set, bytes);
+    if (mapped_bytes == 0) {
+        return 0;
+    }
+    struct huge_mapping mapping = {0, 0};
+    os_lock_take(&set->map->lock);
+    struct huge *const record =
+        address_map_prepare_locked(set->map) ? huge_record_take_locked(set) : NULL;
+    if (record != NULL) {
+        mapping = huge_map_locked(set, mapped_bytes, alignment, zeroed);
+        if (mapping.address == 0) {
+            huge_record_give_locked(set, record);
+        } else {
+            huge_register_locked(set, record, mapping.address, mapping, bytes);
+        }
+    }
+    os_lock_drop(&set->map->lock);
+    return mapping.address;
+}
+
+MALLOW_INTERNAL uintptr_t huge_take_at(struct huge_set *set, size_t bytes, size_t alignment,
+                                       size_t offset) {
+    const size_t block_bytes = huge_mapped_bytes(set, bytes);
+    struct huge_mapping mapping = {0, 0};
+    uintptr_t address = 0;
+    if (block_bytes == 0 || __builtin_add_overflow(block_bytes, alignment, &mapping.bytes)) {
+        return 0;
+    }
+    mapping.bytes = bits_align_up(mapping.bytes, set->os->page_bytes);
+    os_lock_take(&set->map->lock);
+    struct huge *const record =
+        address_map_prepare_locked(set->map) ? huge_record_take_locked(set) : NULL;
+    if (record != NULL) {
+        mapping.address = os_map(set->os, mapping.bytes, 1);
+        if (mapping.address == 0) {
+            huge_record_give_locked(set, record);
+        } else {
+            address = bits_align_up(mapping.address + offset % alignment, alignment) -
+                      offset % alignment;
+            huge_register_locked(set, record, address, mapping, bytes);
+            record->usable_bytes = bits_max(bytes, 1);
+        }
+    }
+    os_lock_drop(&set->map->lock);
+    return address;
+}
+
+MALLOW_INTERNAL struct huge *huge_of(const struct huge_set *set, uintptr_t address) {
+    const uintptr_t entry = address_map_get(set->map, address);
+    if (entry == 0 || (entry & 1) != 0) {
+        return NULL;
+    }
+    struct huge *const huge = (struct huge *)entry;
+    return __atomic_load_n(&huge->address, __ATOMIC_ACQUIRE) == address ? huge : NULL;
+}
+
+MALLOW_INTERNAL bool huge_contains(struct huge_set *set, uintptr_t address) {
+    bool found = false;
+    os_lock_take(&set->map->lock);
+    for (const struct huge *huge = set->live; huge != NULL && !found; huge = huge->next) {
+        found = address - huge->map_address < huge->mapped_bytes;
+    }
+    os_lock_drop(&set->map->lock);
+    return found;
+}
+
+MALLOW_INTERNAL bool huge_give(struct huge_set *set, uintptr_t address) {
+    os_lock_take(&set->map->lock);
+    struct huge *const huge = huge_of(set, address);
+    if (huge != NULL) {
+        const struct huge_mapping mapping = {huge->map_address, huge->mapped_bytes};
+        huge_unlink_locked(set, huge);
+        (void)address_map_set_locked(set->map, address, 0);
+        huge_record_give_locked(set, huge);
+        huge_dispose_locked(set, mapping);
+    }
+    os_lock_drop(&set->map->lock);
+    return huge != NULL;
+}
+
+MALLOW_INTERNAL uintptr_t huge_resize(struct huge_set *set, struct huge *huge, size_t bytes,
+                                      bool may_move) {
+    const size_t mapped_bytes = huge_mapped_bytes(set, bytes);
+    if (mapped_bytes == 0) {
+        return 0;
+    }
+    if (huge->map_address != huge->address) {
+        return bytes <= huge->usable_bytes ? huge->address : 0;
+    }
+    os_lock_take(&set->map->lock);
+    const uintptr_t before = huge->address;
+    uintptr_t address = before;
+    if (mapped_bytes != huge->mapped_bytes) {
+        // The entry goes before the mapping does: the moment that its address space is free,
+        // another mapping of ours may come to lie there. The lock makes it one step for our own
+        // threads.
+        address = 0;
+        if (address_map_prepare_locked(set->map)) {
+            (void)address_map_set_locked(set->map, before, 0);
+            address = os_remap(set->os, before, huge->mapped_bytes, mapped_bytes, may_move);
+            const uintptr_t now = address != 0 ? address : before;
+            huge->map_address = now;
+            __atomic_store_n(&huge->address, now, __ATOMIC_RELEASE);
+            (void)address_map_set_locked(set->map, now, (uintptr_t)huge);
+        }
+    }
+    if (address != 0) {
+        set->live_bytes += mapped_bytes - huge->mapped_bytes;
+        huge->mapped_bytes = mapped_bytes;
+        huge->usable_bytes = bits_align_up(bits_max(bytes, 1), set->os->page_bytes);
+    }
+    os_lock_drop(&set->map->lock);
+    return address;
+}
+
+MALLOW_INTERNAL size_t huge_purge_all(struct huge_set *set) {
+    size_t released = 0;
+    os_lock_take(&set->map->lock);
+    set->cache_worth = HUGE_CACHE_WORTH_FIRST;
+    for (unsigned i = set->cache_count; i > 0; i--) {
+        const struct huge_mapping mapping = set->cache[i - 1];
+        if (os_unmap(set->os, mapping.address, mapping.bytes)) {
+            (void)huge_cache_remove_locked(set, i - 1);
+            released += mapping.bytes;
+        } else if (os_purge(set->os, mapping.address, mapping.bytes)) {
+            released += mapping.bytes;
+        }
+    }
+    os_lock_drop(&set->map->lock);
+    return released;
+}

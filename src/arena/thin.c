@@ -1,0 +1,181 @@
+// SPDX-License-Identifier: MIT
+// Thin slices: see thin.h.
+#include "arena/thin.h"
+
+#include "base/bits.h"
+
+enum {
+    THIN_UNIT_GRANULES = THIN_UNIT_BYTES >> MALLOW_GRANULE_SHIFT,
+    THIN_FREED = 0x80,
+};
+static const uint32_t thin_all_units = UINT32_MAX;
+
+static_assert(THIN_BLOCK_BYTES_MAX >> MALLOW_GRANULE_SHIFT < THIN_FREED, "a mark holds a size");
+static_assert(THIN_UNIT_COUNT == 32, "free_units is 32 bits");
+
+static struct thin_slice *thin_of(const struct slab *slab) {
+    return (struct thin_slice *)slab->word;
+}
+
+// The mark of the granule that begins at `address`; NULL if none does.
+static _Atomic(uint8_t) *thin_mark(const struct slab *slab, uintptr_t address) {
+    struct thin_slice *const slice = thin_of(slab);
+    const size_t offset = address - slice->address;
+    if (offset % MALLOW_GRANULE_BYTES != 0 || offset >= MALLOW_SLICE_BYTES) {
+        return NULL;
+    }
+    return &slice->marks[offset >> MALLOW_GRANULE_SHIFT];
+}
+
+static void thin_list_add_locked(struct thin_set *set, struct thin_slice *slice) {
+    slice->previous = NULL;
+    slice->next = set->available;
+    if (set->available != NULL) {
+        set->available->previous = slice;
+    }
+    set->available = slice;
+}
+
+static void thin_list_remove_locked(struct thin_set *set, struct thin_slice *slice) {
+    if (slice->previous != NULL) {
+        slice->previous->next = slice->next;
+    } else {
+        set->available = slice->next;
+    }
+    if (slice->next != NULL) {
+        slice->next->previous = slice->previous;
+    }
+}
+
+MALLOW_INTERNAL void thin_set_init(struct thin_set *set, struct arena_set *arenas) {
+    set->arenas = arenas;
+}
+
+// A slice from the arena, with all units free, put on the list.
+static struct thin_slice *thin_add_locked(struct thin_set *set) {
+    struct thin_slice *slice = set->recycled;
+    if (slice == NULL) {
+        slice = meta_take(set->arenas->meta, sizeof *slice);
+        if (slice == NULL) {
+            return NULL;
+        }
+        slice->next = NULL;
+    }
+    const struct arena_span span = arena_take(set->arenas, 1, 1);
+    if (span.slab == NULL) {
+        slice->next = NULL;
+        set->recycled = slice;
+        return NULL;
+    }
+    set->recycled = slice->next;
+    slice->address = span.address;
+    slice->slab = span.slab;
+    slice->free_units = thin_all_units;
+    slab_init_thin(span.slab, span.address, slice);
+    thin_list_add_locked(set, slice);
+    return slice;
+}
+
+MALLOW_INTERNAL bool thin_open(struct thin_set *set, struct thin_unit *unit) {
+    os_lock_take(&set->lock);
+    struct thin_slice *slice = set->available;
+    if (slice == NULL) {
+        slice = thin_add_locked(set);
+    }
+    if (slice != NULL) {
+        const unsigned index = bits_lowest(slice->free_units);
+        slice->free_units &= slice->free_units - 1;
+        if (slice->free_units == 0) {
+            thin_list_remove_locked(set, slice);
+        }
+        for (unsigned i = 0; i < THIN_UNIT_GRANULES; i++) {
+            atomic_store_explicit(&slice->marks[index * THIN_UNIT_GRANULES + i], 0,
+                                  memory_order_relaxed);
+        }
+        atomic_store_explicit(&slice->live_count[index], 1, memory_order_relaxed);
+        unit->slice = slice;
+        unit->bump = slice->address + index * THIN_UNIT_BYTES;
+        unit->end = unit->bump + THIN_UNIT_BYTES;
+    }
+    os_lock_drop(&set->lock);
+    return slice != NULL;
+}
+
+// One less in a unit; the last one frees it, and the last unit its slice, unless that is the only
+// one.
+static void thin_drop(struct thin_set *set, struct thin_slice *slice, unsigned index) {
+    if (atomic_fetch_sub_explicit(&slice->live_count[index], 1, memory_order_acq_rel) != 1) {
+        return;
+    }
+    os_lock_take(&set->lock);
+    if (slice->free_units == 0) {
+        thin_list_add_locked(set, slice);
+    }
+    slice->free_units |= UINT32_C(1) << index;
+    if (slice->free_units == thin_all_units && (slice->next != NULL || slice->previous != NULL)) {
+        thin_list_remove_locked(set, slice);
+        slab_clear(slice->slab);
+        arena_give(set->arenas, slice->slab, 1);
+        slice->next = set->recycled;
+        set->recycled = slice;
+    }
+    os_lock_drop(&set->lock);
+}
+
+MALLOW_INTERNAL void thin_close(struct thin_set *set, struct thin_unit *unit) {
+    struct thin_slice *const slice = unit->slice;
+    if (slice != NULL) {
+        const size_t last = unit->end - 1 - slice->address;
+        *unit = (struct thin_unit){NULL, 0, 0};
+        thin_drop(set, slice, (unsigned)(last / THIN_UNIT_BYTES));
+    }
+}
+
+MALLOW_INTERNAL uintptr_t thin_take(struct thin_unit *unit, size_t bytes) {
+    const uintptr_t address = unit->bump;
+    if (unit->end - address < bytes) {
+        return 0;
+    }
+    struct thin_slice *const slice = unit->slice;
+    const size_t granule = (address - slice->address) >> MALLOW_GRANULE_SHIFT;
+    unit->bump = address + bytes;
+    atomic_fetch_add_explicit(&slice->live_count[granule / THIN_UNIT_GRANULES], 1,
+                              memory_order_relaxed);
+    atomic_store_explicit(&slice->marks[granule], (uint8_t)(bytes >> MALLOW_GRANULE_SHIFT),
+                          memory_order_release);
+    return address;
+}
+
+MALLOW_INTERNAL size_t thin_size(const struct slab *slab, uintptr_t address) {
+    const _Atomic(uint8_t) *const mark = thin_mark(slab, address);
+    const uint8_t value = mark != NULL ? atomic_load_explicit(mark, memory_order_acquire) : 0;
+    return (value & THIN_FREED) == 0 ? (size_t)value << MALLOW_GRANULE_SHIFT : 0;
+}
+
+MALLOW_INTERNAL bool thin_was_freed(const struct slab *slab, uintptr_t address) {
+    const _Atomic(uint8_t) *const mark = thin_mark(slab, address);
+    return mark != NULL && (atomic_load_explicit(mark, memory_order_acquire) & THIN_FREED) != 0;
+}
+
+MALLOW_INTERNAL bool thin_give(struct thin_set *set, struct slab *slab, uintptr_t address) {
+    _Atomic(uint8_t) *const mark = thin_mark(slab, address);
+    uint8_t value = mark != NULL ? atomic_load_explicit(mark, memory_order_acquire) : 0;
+    if (value == 0 || (value & THIN_FREED) != 0 ||
+        !atomic_compare_exchange_strong_explicit(mark, &value, (uint8_t)(value | THIN_FREED),
+                                                 memory_order_acq_rel, memory_order_relaxed)) {
+        return false;
+    }
+    struct thin_slice *const slice = thin_of(slab);
+    thin_drop(set, slice, (unsigned)((address - slice->address) / THIN_UNIT_BYTES));
+    return true;
+}
+
+MALLOW_INTERNAL void thin_count(const struct slab *slab, uint32_t *counts) {
+    const struct thin_slice *const slice = thin_of(slab);
+    for (size_t i = 0; i < THIN_GRANULE_COUNT; i++) {
+        const uint8_t value = atomic_load_explicit(&slice->marks[i], memory_order_relaxed);
+        if (value != 0 && (value & THIN_FREED) == 0) {
+            counts[value]++;
+        }
+    }
+}

@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: MIT
+// Thin slices: the first few blocks of each size of each heap, side by side, so that a thread or a
+// program with little live data does not pay an OS page for every size it uses once.
+//
+// Owns     slices cut into units of 2 KiB. A heap opens a unit and bumps through it; blocks are
+//          never reused one by one: a unit comes back when all that was in it has been freed.
+// Threads  opening and closing: under the lock. Taking: the heap that opened the unit. Freeing: any
+//          thread, two atomic operations.
+// Holds    a granule's mark is 0 unless a block has begun there since the unit was opened; then it
+//          is the block's granules, and has its top bit set once the block has been freed: so a
+//          second free is certain to be found, and so is any address that is not a block's start.
+//          live_count of a unit = its live blocks + (1 while open); at 0 it is free.
+#ifndef MALLOW_ARENA_THIN_H
+#define MALLOW_ARENA_THIN_H
+
+#include "arena/arena.h"
+
+#define THIN_UNIT_BYTES ((size_t)2048)
+#define THIN_UNIT_COUNT (MALLOW_SLICE_BYTES / THIN_UNIT_BYTES)
+#define THIN_GRANULE_COUNT (MALLOW_SLICE_BYTES >> MALLOW_GRANULE_SHIFT)
+#define THIN_BLOCK_BYTES_MAX ((size_t)512)
+
+struct thin_slice {
+    _Atomic(uint8_t) marks[THIN_GRANULE_COUNT];
+    _Atomic(uint32_t) live_count[THIN_UNIT_COUNT];
+    uint32_t free_units;                            // mask; under lock
+    uintptr_t address;
+    struct slab *slab;
+    struct thin_slice *next;                        // slices with a free unit; or recycled ones
+    struct thin_slice *previous;
+};
+
+struct thin_set {
+    struct arena_set *arenas;
+    struct os_lock lock;
+    struct thin_slice *available; // slices with a free unit; under lock
+    struct thin_slice *recycled;  // structures without a slice; under lock
+};
+
+// An open unit: [bump, end) is still to be handed out. All zero: none.
+struct thin_unit {
+    struct thin_slice *slice;
+    uintptr_t bump;
+    uintptr_t end;
+};
+
+MALLOW_INTERNAL void thin_set_init(struct thin_set *set, struct arena_set *arenas);
+
+// Opens a unit; false: no memory.
+MALLOW_INTERNAL bool thin_open(struct thin_set *set, struct thin_unit *unit);
+
+// Ends the use of a unit; what is live in it stays.
+MALLOW_INTERNAL void thin_close(struct thin_set *set, struct thin_unit *unit);
+
+// A block of `bytes` (a multiple of a granule) from an open unit; 0 if it does not fit.
+MALLOW_INTERNAL uintptr_t thin_take(struct thin_unit *unit, size_t bytes);
+
+// Size of the live block that begins at `address` in a thin slice; 0 if none does.
+MALLOW_INTERNAL size_t thin_size(const struct slab *slab, uintptr_t address);
+
+// Whether a block began at `address` that has been freed since.
+MALLOW_INTERNAL bool thin_was_freed(const struct slab *slab, uintptr_t address);
+
+// Frees the block that begins at `address`; false if no live block does.
+MALLOW_INTERNAL bool thin_give(struct thin_set *set, struct slab *slab, uintptr_t address);
+
+// Adds the live blocks of a thin slice to counts[their size in granules].
+#define THIN_SIZE_COUNT ((THIN_BLOCK_BYTES_MAX >> MALLOW_GRANULE_SHIFT) + 1)
+MALLOW_INTERNAL void thin_count(const struct slab *slab, uint32_t *counts);
+
+#endif

@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: MIT
+// Bits: powers of two, alignment, scanning, checked arithmetic. No state.
+#ifndef MALLOW_BASE_BITS_H
+#define MALLOW_BASE_BITS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/compiler.h"
+
+MALLOW_INLINE bool bits_is_power_of_two(size_t value) {
+    return value != 0 && (value & (value - 1)) == 0;
+}
+
+// `alignment` is a power of two; the caller has excluded overflow.
+MALLOW_INLINE size_t bits_align_up(size_t value, size_t alignment) {
+    return (value + alignment - 1) & ~(alignment - 1);
+}
+
+MALLOW_INLINE size_t bits_align_down(size_t value, size_t alignment) {
+    return value & ~(alignment - 1);
+}
+
+// Index of the lowest / highest set bit; `value` is not 0.
+MALLOW_INLINE unsigned bits_lowest(uint64_t value) {
+    return (unsigned)__builtin_ctzll(value);
+}
+
+MALLOW_INLINE unsigned bits_highest(uint64_t value) {
+    return 63U - (unsigned)__builtin_clzll(value);
+}
+
+MALLOW_INLINE unsigned bits_count(uint64_t value) {
+    // The builtin is a libgcc call on the x86-64 baseline; this folding is as short.
+    value = value - ((value >> 1) & UINT64_C(0x5555555555555555));
+    value = (value & UINT64_C(0x3333333333333333)) + ((value >> 2) & UINT64_C(0x3333333333333333));
+    value = (value + (value >> 4)) & UINT64_C(0x0f0f0f0f0f0f0f0f);
+    return (unsigned)((value * UINT64_C(0x0101010101010101)) >> 56);
+}
+
+// Index of the smallest power of two that is not below `value`; `value` is not 0.
+MALLOW_INLINE unsigned bits_log2_ceil(uint64_t value) {
+    return value <= 1 ? 0 : bits_highest(value - 1) + 1;
+}
+
+// The steps of the fast path that have an instruction of their own where the compiler's rendering
+// of portable code takes two or three: find the lowest set bit or learn that there is none; clear a
+// bit; set a bit and learn whether it was set. Only the low six bits of `index` count.
+#if defined(__x86_64__)
+MALLOW_INLINE bool bits_find_lowest(uint64_t value, uint64_t *index) {
+    bool none;
+    __asm__("bsfq %2, %0" : "=r"(*index), "=@ccz"(none) : "r"(value));
+    return !none;
+}
+
+MALLOW_INLINE bool bits_set_was_set(uint64_t *value, uint64_t index) {
+    bool was_set;
+    __asm__("btsq %2, %0" : "+r"(*value), "=@ccc"(was_set) : "r"(index));
+    return was_set;
+}
+#else
+MALLOW_INLINE bool bits_find_lowest(uint64_t value, uint64_t *index) {
+    *index = bits_lowest(value | UINT64_C(1) << 63);
+    return value != 0;
+}
+
+MALLOW_INLINE bool bits_set_was_set(uint64_t *value, uint64_t index) {
+    const uint64_t mask = UINT64_C(1) << (index % 64);
+    const bool was_set = (*value & mask) != 0;
+    *value |= mask;
+    return was_set;
+}
+#endif
+
+// *product = a * b, or false if that overflows.
+MALLOW_INLINE bool bits_multiply(size_t a, size_t b, size_t *product) {
+    return !__builtin_mul_overflow(a, b, product);
+}
+
+MALLOW_INLINE size_t bits_min(size_t a, size_t b) {
+    return a < b ? a : b;
+}
+
+MALLOW_INLINE size_t bits_max(size_t a, size_t b) {
+    return a > b ? a : b;
+}
+
+#endif

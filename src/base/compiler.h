@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: MIT
+// Compiler: attributes and hints, the only place that knows which compiler this is.
+#ifndef MALLOW_BASE_COMPILER_H
+#define MALLOW_BASE_COMPILER_H
+
+#define likely(condition) __builtin_expect(!!(condition), 1)
+#define unlikely(condition) __builtin_expect(!!(condition), 0)
+
+// A slow twin: kept out of the caller's code and out of its cache lines.
+#define MALLOW_COLD __attribute__((noinline, cold))
+#define MALLOW_NOINLINE __attribute__((noinline))
+#define MALLOW_INLINE static inline __attribute__((always_inline, unused))
+#define MALLOW_NORETURN __attribute__((noreturn))
+
+// Makes the compiler forget what it knows of a variable. No instruction.
+#define compiler_forget(variable) __asm__("" : "+r"(variable))
+
+// Counters that their owner writes plainly and that a snapshot reads from another thread: exact to
+// within the calls in flight, which is what a snapshot promises.
+#if defined(__SANITIZE_THREAD__)
+#define MALLOW_RACY_READ __attribute__((no_sanitize("thread"), noinline))
+#elif defined(__has_feature)
+#if __has_feature(thread_sanitizer)
+#define MALLOW_RACY_READ __attribute__((no_sanitize("thread"), noinline))
+#endif
+#endif
+#ifndef MALLOW_RACY_READ
+#define MALLOW_RACY_READ
+// A relaxed load that the compiler may fold into the instruction that uses it; it does not do so
+// for C11 atomics. One aligned word, so there is nothing to tear.
+#define compiler_relaxed_word(pointer) (*(const uintptr_t *)(const void *)(pointer))
+#else
+#define compiler_relaxed_word(pointer) atomic_load_explicit((pointer), memory_order_relaxed)
+#endif
+
+#endif

@@ -1,0 +1,230 @@
+// SPDX-License-Identifier: MIT
+// Heap: what owns slabs and allocates from them; one for each thread that allocates.
+//
+// Vocabulary (DESIGN: chunk 2 MiB, slice 64 KiB, span = slices for one purpose, slab = span cut
+// into blocks of one class). A slab is *current* (malloc takes from it; one a class), *queued* (it
+// has free blocks), *full* (flag in its owner word; on no list), or wholly free, and then it goes
+// back to its arena unless it is current.
+//
+// Owns     its slabs, their queues, and the table that malloc looks sizes up in.
+// Threads  its thread alone, except `ready` (any thread pushes) and `state`. The heap of a thread
+//          that has ended belongs to whoever moves its state from ABANDONED to CLAIMED.
+// Holds    direct[u] = current[class of u granules], or the empty slab where there is none
+//          a slab on queue[c] has owner == this heap without flags, class c, and is not current
+#ifndef MALLOW_HEAP_HEAP_H
+#define MALLOW_HEAP_HEAP_H
+
+#include <stdatomic.h>
+
+#include "arena/arena.h"
+#include "arena/huge.h"
+#include "arena/thin.h"
+#include "config.h"
+#include "slab/slab.h"
+#include "slab/slab_remote.h"
+
+enum heap_state {
+    HEAP_OWNED = 0,     // by a running thread
+    HEAP_ABANDONED = 1, // its thread has ended
+    HEAP_CLAIMED = 2,   // somebody is working in it for a moment
+};
+
+struct heap_shared;
+
+// Classes of more than MALLOW_SMALL_BYTES_MAX: apart, since a thread with little data has none.
+#define MALLOW_MEDIUM_CLASS_COUNT (MALLOW_CLASS_COUNT - MALLOW_DIRECT_CLASS_COUNT)
+struct heap_medium {
+    struct slab *current[MALLOW_MEDIUM_CLASS_COUNT]; // NULL if none
+    struct slab *queue[MALLOW_MEDIUM_CLASS_COUNT];
+};
+
+struct heap {
+    // What free needs first: where the primary arena's slab headers are.
+    uintptr_t header_mask;                          // (slices - 1) << MALLOW_SLAB_HEADER_SHIFT
+    uintptr_t header_base;                          // address of the header of slice index 0
+    struct slab *direct[MALLOW_DIRECT_COUNT];       // by size in granules
+    struct slab *queue[MALLOW_DIRECT_CLASS_COUNT];  // rings of slabs with room
+    struct heap_medium *medium;                     // for the classes beyond; NULL until needed
+    struct heap_shared *shared;
+    struct thin_unit thin;                          // where the first blocks of a class come from
+    uint8_t thin_counts[MALLOW_DIRECT_CLASS_COUNT]; // how many of a class did
+    _Atomic(uint32_t) slab_count;                   // slabs owned
+    uint32_t steal_cursor;                          // next class to look for a spare slab in
+    struct heap *next_abandoned;                    // stack of abandoned heaps
+    struct heap *next_heap;                         // all heaps, for snapshots
+    struct slab_remote *taken;                      // posted slabs taken off `ready`
+    // Written by other threads, on a line of its own.
+    _Alignas(MALLOW_CACHE_LINE) _Atomic(struct slab_remote *) ready; // stack of posted slabs
+    _Atomic(uint32_t) state;                        // enum heap_state
+};
+
+static_assert(_Alignof(struct heap) > SLAB_OWNER_FLAGS, "flags fit below a heap's address");
+
+// What all heaps of a process share.
+struct heap_shared {
+    struct os *os;
+    struct meta *meta;
+    struct arena_set *arenas;
+    struct huge_set *huges;
+    struct thin_set *thins;
+    size_t large_bytes_max;                // beyond this, a block is huge
+    _Atomic(uint64_t) abandoned;           // stack: address in 48 bits, a counter above (ABA)
+    _Atomic(struct heap *) heaps;          // all heaps ever made
+    _Atomic(uint32_t) heap_count;
+    _Atomic(uint64_t) adopted_count;
+};
+
+// The heap of a thread that has none: every look-up in it leads to the slow path. Constant, so that
+// a thread's state can begin as all zero bits.
+MALLOW_EXTERN_DATA const struct heap heap_empty;
+
+// A thread's state. All zero means: not initialised. heap_offset is relative to heap_empty, so that
+// zero is heap_empty itself and the fast path needs no test.
+struct heap_thread {
+    uintptr_t heap_offset;
+    uintptr_t ended; // 1 after the thread's destructor has run
+};
+
+MALLOW_EXTERN_DATA _Thread_local struct heap_thread heap_thread;
+
+MALLOW_INLINE struct heap *heap_current(void) {
+    return (struct heap *)((uintptr_t)&heap_empty + heap_thread.heap_offset);
+}
+
+MALLOW_INLINE bool heap_is_empty(const struct heap *heap) {
+    return heap == &heap_empty;
+}
+
+// ---- heap_adopt.c: birth and end ----------------------------------------------------------------
+
+// A heap for the calling thread: one that a thread which ended has left, or a new one. NULL: no
+// memory.
+MALLOW_INTERNAL struct heap *heap_adopt_or_create(struct heap_shared *shared);
+
+// A new heap on no thread, in state ABANDONED and on no stack: to be claimed for each use.
+MALLOW_INTERNAL struct heap *heap_create_fallback(struct heap_shared *shared);
+
+// Hands the heap of a thread that ends on. O(classes).
+MALLOW_INTERNAL void heap_abandon(struct heap *heap);
+
+// A slab of the class with room, taken over from a heap that a thread which ended has left.
+MALLOW_INTERNAL struct slab *heap_adopt_slab(struct heap *heap, unsigned class_index);
+
+// ---- heap_slow.c: allocation beyond the fast path -----------------------------------------------
+
+// Any size, 16-byte aligned; 0 if there is no memory.
+MALLOW_INTERNAL uintptr_t heap_allocate(struct heap *heap, size_t size, bool zeroed);
+
+// Any size and power of two alignment.
+MALLOW_INTERNAL uintptr_t heap_allocate_aligned(struct heap *heap, size_t size, size_t alignment,
+                                                bool zeroed);
+
+// Gives up current slabs that are wholly free.
+MALLOW_INTERNAL void heap_release_spare(struct heap *heap);
+
+// ---- heap_remote.c: frees by other threads ------------------------------------------------------
+
+// Collects up to `budget` slabs that other threads have freed blocks of; how many it found.
+MALLOW_INTERNAL unsigned heap_drain(struct heap *heap, unsigned budget);
+
+// Collects the remote frees of one slab of this heap, and acts on them; how many blocks came back.
+MALLOW_INTERNAL unsigned heap_collect(struct heap *heap, struct slab *slab,
+                                      struct slab_remote *remote);
+
+// A full slab is on nobody's list, so whoever changes its owner word has it: its owner, to work on
+// it, or a thread that has freed the last of its blocks while the owner sleeps.
+enum heap_hold {
+    HEAP_HOLD_LOST,     // it is another heap's now
+    HEAP_HOLD_LISTED,   // this heap's: current or queued
+    HEAP_HOLD_WAS_FULL, // this heap's, and on no list: the caller puts it on one
+};
+MALLOW_INTERNAL enum heap_hold heap_hold_slab(struct heap *heap, struct slab *slab);
+
+// Claims an abandoned heap for a moment; false if somebody else has it.
+MALLOW_INTERNAL bool heap_claim(struct heap *heap);
+
+// Ends the claim. Collects first what was posted meanwhile, within a budget.
+MALLOW_INTERNAL void heap_unclaim(struct heap *heap);
+
+// Frees block `index` of a slab that the calling thread does not own. One atomic operation, and a
+// few more when it is the first since the owner last looked. True: every block of the slab has been
+// freed like this, and it may be taken over.
+MALLOW_INTERNAL bool heap_free_remote(struct slab *slab, struct slab_remote *remote, size_t index);
+
+// Takes a full slab over from another heap, whose thread may sleep for ever, and gives it up if it
+// is wholly free. Does nothing if it is not full (any more).
+MALLOW_INTERNAL void heap_take_full(struct heap *heap, struct slab *slab);
+
+// ---- heap_queue.c: which slab is where ----------------------------------------------------------
+
+// The class's current slab; NULL if there is none.
+MALLOW_INTERNAL struct slab *heap_current_slab(const struct heap *heap, unsigned class_index);
+// The first slab of the class's queue; NULL if there is none.
+MALLOW_INTERNAL struct slab *heap_queue_first(const struct heap *heap, unsigned class_index);
+// Makes room for the places of a medium class; false: no memory.
+MALLOW_INTERNAL bool heap_prepare_class(struct heap *heap, unsigned class_index);
+MALLOW_INTERNAL void heap_set_current(struct heap *heap, unsigned class_index, struct slab *slab);
+// Takes the current slab out of its place and queues, marks or releases it according to what it
+// holds.
+MALLOW_INTERNAL void heap_retire_current(struct heap *heap, unsigned class_index);
+// To the end of the queue: a slab that has just got its first free block should gather more of them
+// before it is used, so that each use of the slow path yields many blocks.
+MALLOW_INTERNAL void heap_queue_push(struct heap *heap, struct slab *slab);
+MALLOW_INTERNAL void heap_queue_remove(struct heap *heap, struct slab *slab);
+// Gives a slab that is wholly free and on no queue back to its arena.
+MALLOW_INTERNAL void heap_release_slab(struct heap *heap, struct slab *slab);
+// Acts on blocks having come back to a slab of this heap that is held: one that was full is queued,
+// an empty one released.
+MALLOW_INTERNAL void heap_slab_refilled(struct heap *heap, struct slab *slab, bool was_full);
+
+// ---- heap_free.c: freeing beyond the fast path, and asking about pointers -----------------------
+
+// What a pointer is. `huge` for the last, `slab` for the others.
+enum heap_block_kind {
+    HEAP_BLOCK_NONE,
+    HEAP_BLOCK_SLAB,
+    HEAP_BLOCK_THIN,
+    HEAP_BLOCK_LARGE,
+    HEAP_BLOCK_HUGE,
+};
+struct heap_block {
+    enum heap_block_kind kind;
+    struct slab *slab;
+    struct huge *huge;
+    size_t index; // of the block in its slab
+    size_t usable_bytes;
+};
+
+// Identifies any 64-bit value. Kind NONE: not the start of a live block, as far as that can be told
+// without a lock: exact for a pointer that the caller may use.
+MALLOW_INTERNAL struct heap_block heap_identify(const struct heap_shared *shared,
+                                                uintptr_t address);
+
+// Frees `address` on behalf of a thread whose heap is `heap` (heap_empty if it has none). False: it
+// is no address of ours at all. Misuse of one that is ours stops the program.
+MALLOW_INTERNAL bool heap_free(struct heap_shared *shared, struct heap *heap, uintptr_t address);
+
+// Stops the program if `address` lies in memory of ours, saying what is wrong with it; else
+// returns. `call` begins the message: "free", "realloc" ...
+MALLOW_INTERNAL void heap_report_misuse(const struct heap_shared *shared, uintptr_t address,
+                                        const char *call);
+
+// ---- heap_large.c: blocks with a span of their own ----------------------------------------------
+
+// A span from the arenas. Memory that is only kept for speed is given back before this fails.
+MALLOW_INTERNAL struct arena_span heap_take_span(struct heap *heap, unsigned slice_count,
+                                                 unsigned align_slices);
+
+MALLOW_INTERNAL uintptr_t heap_large_allocate(struct heap *heap, size_t size, size_t alignment,
+                                              bool zeroed);
+// A zeroed block whose (address + offset) is a multiple of `alignment`, for an offset that is not:
+// the one kind of block that does not begin where its span does.
+MALLOW_INTERNAL uintptr_t heap_allocate_at(struct heap *heap, size_t size, size_t alignment,
+                                           size_t offset);
+MALLOW_INTERNAL void heap_large_free(struct heap_shared *shared, struct slab *slab);
+
+// Resizes in place; false (and nothing changed) if that cannot be done.
+MALLOW_INTERNAL bool heap_resize_in_place(struct heap_shared *shared,
+                                          const struct heap_block *block, size_t size);
+
+#endif

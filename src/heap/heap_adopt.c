@@ -1,0 +1,143 @@
+// SPDX-License-Identifier: MIT
+// Heap birth and end: heaps of threads that ended are taken over whole by new threads, and slab by
+// slab by running ones. See heap.h.
+//
+// Holds    a heap on the stack of abandoned heaps is ABANDONED or, for a moment, CLAIMED; heaps are
+//          never unmapped, so a stale pointer read from the stack still points to a heap.
+#include "heap/heap.h"
+
+#include "slab/size_class.h"
+
+#define ABANDONED_ADDRESS_MASK ((UINT64_C(1) << 48) - 1)
+
+static void abandoned_push(struct heap_shared *shared, struct heap *heap) {
+    uint64_t head = atomic_load_explicit(&shared->abandoned, memory_order_relaxed);
+    uint64_t mine;
+    do {
+        __atomic_store_n(&heap->next_abandoned,
+                         (struct heap *)(uintptr_t)(head & ABANDONED_ADDRESS_MASK),
+                         __ATOMIC_RELAXED);
+        mine = (head & ~ABANDONED_ADDRESS_MASK) | (uintptr_t)heap;
+    } while (!atomic_compare_exchange_weak_explicit(&shared->abandoned, &head, mine,
+                                                    memory_order_release, memory_order_relaxed));
+}
+
+static struct heap *abandoned_pop(struct heap_shared *shared) {
+    uint64_t head = atomic_load_explicit(&shared->abandoned, memory_order_acquire);
+    for (;;) {
+        struct heap *const heap = (struct heap *)(uintptr_t)(head & ABANDONED_ADDRESS_MASK);
+        if (heap == NULL) {
+            return NULL;
+        }
+        const struct heap *const next = __atomic_load_n(&heap->next_abandoned, __ATOMIC_RELAXED);
+        // The counter above the address changes with every pop, so a head that was popped and
+        // pushed again in between does not match.
+        const uint64_t count = (head & ~ABANDONED_ADDRESS_MASK) + ABANDONED_ADDRESS_MASK + 1;
+        if (atomic_compare_exchange_weak_explicit(&shared->abandoned, &head,
+                                                  count | (uintptr_t)next, memory_order_acquire,
+                                                  memory_order_acquire)) {
+            return heap;
+        }
+    }
+}
+
+static struct heap *heap_create(struct heap_shared *shared, enum heap_state state) {
+    struct heap *const heap = meta_take(shared->meta, sizeof *heap);
+    if (heap == NULL) {
+        return NULL;
+    }
+    const struct arena *const primary = &shared->arenas->primary;
+    if (primary->slice_count != 0) {
+        heap->header_mask = (primary->slice_count - 1) << MALLOW_SLAB_HEADER_SHIFT;
+        heap->header_base = (uintptr_t)primary->slabs;
+    } else {
+        heap->header_base = heap_empty.header_base;
+    }
+    for (size_t i = 0; i < MALLOW_DIRECT_COUNT; i++) {
+        heap->direct[i] = heap_empty.direct[0];
+    }
+    heap->shared = shared;
+    atomic_store_explicit(&heap->state, state, memory_order_relaxed);
+    struct heap *first = atomic_load_explicit(&shared->heaps, memory_order_relaxed);
+    do {
+        heap->next_heap = first;
+    } while (!atomic_compare_exchange_weak_explicit(&shared->heaps, &first, heap,
+                                                    memory_order_release, memory_order_relaxed));
+    atomic_fetch_add_explicit(&shared->heap_count, 1, memory_order_relaxed);
+    return heap;
+}
+
+MALLOW_INTERNAL struct heap *heap_create_fallback(struct heap_shared *shared) {
+    return heap_create(shared, HEAP_ABANDONED);
+}
+
+MALLOW_INTERNAL struct heap *heap_adopt_or_create(struct heap_shared *shared) {
+    struct heap *busy = NULL;
+    struct heap *heap = abandoned_pop(shared);
+    if (heap != NULL) {
+        uint32_t expected = HEAP_ABANDONED;
+        if (!atomic_compare_exchange_strong_explicit(&heap->state, &expected, HEAP_OWNED,
+                                                     memory_order_seq_cst, memory_order_relaxed)) {
+            // Claimed for a moment by a thread that frees into it: leave it where it was.
+            busy = heap;
+            heap = NULL;
+        }
+    }
+    if (busy != NULL) {
+        abandoned_push(shared, busy);
+    }
+    if (heap == NULL) {
+        return heap_create(shared, HEAP_OWNED);
+    }
+    atomic_fetch_add_explicit(&shared->adopted_count, 1, memory_order_relaxed);
+    return heap;
+}
+
+MALLOW_INTERNAL void heap_abandon(struct heap *heap) {
+    for (unsigned class_index = 0; class_index < MALLOW_CLASS_COUNT; class_index++) {
+        heap_retire_current(heap, class_index);
+    }
+    thin_close(heap->shared->thins, &heap->thin);
+    for (unsigned class_index = 0; class_index < MALLOW_DIRECT_CLASS_COUNT; class_index++) {
+        heap->thin_counts[class_index] = 0; // the next thread begins thin again
+    }
+    atomic_store_explicit(&heap->state, HEAP_CLAIMED, memory_order_relaxed);
+    heap_unclaim(heap);
+    abandoned_push(heap->shared, heap);
+}
+
+// The class's next slab with room in a claimed heap, made this heap's own.
+static struct slab *heap_take_over(struct heap *heap, struct heap *from, unsigned class_index) {
+    struct slab *const slab = heap_queue_first(from, class_index);
+    if (slab == NULL) {
+        return NULL;
+    }
+    heap_queue_remove(from, slab);
+    atomic_fetch_sub_explicit(&from->slab_count, 1, memory_order_relaxed);
+    atomic_fetch_add_explicit(&heap->slab_count, 1, memory_order_relaxed);
+    slab_change_owner(slab, (uintptr_t)heap | SLAB_OWNER_QUEUED);
+    return slab;
+}
+
+MALLOW_INTERNAL struct slab *heap_adopt_slab(struct heap *heap, unsigned class_index) {
+    struct heap_shared *const shared = heap->shared;
+    struct heap *seen[MALLOW_ADOPT_BUDGET];
+    unsigned seen_count = 0;
+    struct slab *slab = NULL;
+    while (slab == NULL && seen_count < MALLOW_ADOPT_BUDGET) {
+        struct heap *const from = abandoned_pop(shared);
+        if (from == NULL) {
+            break;
+        }
+        seen[seen_count++] = from;
+        if (heap_claim(from)) {
+            (void)heap_drain(from, MALLOW_DRAIN_BUDGET);
+            slab = heap_take_over(heap, from, class_index);
+            heap_unclaim(from);
+        }
+    }
+    while (seen_count > 0) {
+        abandoned_push(shared, seen[--seen_count]);
+    }
+    return slab;
+}

@@ -1,0 +1,95 @@
+// SPDX-License-Identifier: MIT
+// The fast path: malloc and free as most calls run them. Budgeted: test/arch counts the
+// instructions.
+//
+// Owns     nothing.
+// Threads  the calling thread's own heap.
+// Holds    every rare thing is reached because something that is looked at anyway does not match:
+//          no free block in the word (also: no heap yet), an owner that is not this heap (also: a
+//          full slab, a large block), an offset beyond the slab (also: NULL, huge and foreign
+//          addresses).
+#ifndef MALLOW_HEAP_HEAP_FAST_H
+#define MALLOW_HEAP_HEAP_FAST_H
+
+#include "heap/heap.h"
+
+// A block of `size` <= MALLOW_SMALL_BYTES_MAX bytes; false: take the slow path.
+MALLOW_INLINE bool heap_fast_allocate(struct heap *heap, size_t size, uintptr_t *address) {
+    return slab_take(heap->direct[(size + MALLOW_GRANULE_BYTES - 1) >> MALLOW_GRANULE_SHIFT],
+                     address);
+}
+
+// The header slot of the slice that `address` would lie in if it lay in the primary arena. Every
+// slot is readable, whatever the address.
+MALLOW_INLINE struct slab *heap_fast_slab(const struct heap *heap, uintptr_t address) {
+    const uintptr_t offset =
+        (address >> (MALLOW_SLICE_SHIFT - MALLOW_SLAB_HEADER_SHIFT)) & heap->header_mask;
+    return (struct slab *)(heap->header_base + offset);
+}
+
+enum heap_fast_result {
+    HEAP_FAST_DONE,
+    HEAP_FAST_EMPTIED, // done, and the slab must be looked after
+    HEAP_FAST_SLOW,    // nothing done
+};
+
+// A block that free has found its way to.
+struct heap_fast_block {
+    uint64_t word_index;  // of its word in the bitmap
+    uint64_t free_blocks; // that word, with the block's bit set
+};
+
+// From an address in a slab of this heap to its bit; false: not the start of a block, or free
+// already.
+MALLOW_INLINE bool heap_fast_find(const struct slab *slab, uint64_t offset,
+                                  struct heap_fast_block *block) {
+    // offset / block_bytes in the high half; the low half is below the reciprocal iff it divides.
+    const uint64_t product = offset * slab->reciprocal;
+    if (unlikely((uint32_t)product >= (uint32_t)slab->reciprocal)) {
+        return false;
+    }
+    // The word's index is the top of the block's; the bit instruction looks at its low six bits.
+    uint64_t word_index = product >> (32 + 6);
+    block->free_blocks = slab->bits[word_index];
+    compiler_forget(word_index); // or the address is computed once, in an instruction of its own
+    block->word_index = word_index;
+    return likely(!bits_set_was_set(&block->free_blocks, product >> 32));
+}
+
+// Frees a block of the thread's own heap that begins in the first slice of its slab. Exact: nothing
+// but the start of a live block gets to DONE.
+MALLOW_INLINE enum heap_fast_result heap_fast_free(struct heap *heap, uintptr_t address,
+                                                   struct slab **slab_out) {
+    struct slab *const slab = heap_fast_slab(heap, address);
+    struct heap_fast_block block;
+    *slab_out = slab;
+    if (compiler_relaxed_word(&slab->last) == address &&
+        compiler_relaxed_word(&slab->owner) == (uintptr_t)heap) {
+        // The block handed out last: live, and its bit is not set. (Not NULL: its header is that of
+        // slot 0, which no slab uses.) None is hot: it would have been handed out instead.
+        slab->hot = address;
+        slab_set_last(slab, 0);
+        return HEAP_FAST_DONE;
+    }
+    // One comparison: address in another slice or arena, in the tail, NULL, slab not in use.
+    const uint64_t offset = address - slab->start_address;
+    if (unlikely(offset >= slab->reach_bytes)) {
+        return HEAP_FAST_SLOW;
+    }
+    const uintptr_t owner = compiler_relaxed_word(&slab->owner);
+    if (likely(owner == (uintptr_t)heap)) { // the current slab
+        if (unlikely(!heap_fast_find(slab, offset, &block) || slab->hot == address)) {
+            return HEAP_FAST_SLOW;
+        }
+        slab->bits[block.word_index] = block.free_blocks;
+        return HEAP_FAST_DONE;
+    }
+    if (unlikely(owner != ((uintptr_t)heap | SLAB_OWNER_QUEUED) ||
+                 !heap_fast_find(slab, offset, &block))) {
+        return HEAP_FAST_SLOW;
+    }
+    slab->bits[block.word_index] = block.free_blocks;
+    return unlikely(--slab->used_count == 0) ? HEAP_FAST_EMPTIED : HEAP_FAST_DONE;
+}
+
+#endif

@@ -1,0 +1,202 @@
+// SPDX-License-Identifier: MIT
+// Heap, freeing beyond the fast path, and telling what a pointer is. See heap.h.
+#include "heap/heap.h"
+
+#include "base/format.h"
+#include "os/fatal.h"
+
+// The head of the span that `address` lies in; NULL if it lies in no slice of ours in use.
+static struct slab *heap_span_of(const struct heap_shared *shared, uintptr_t address) {
+    const struct arena *const arena = arena_of(shared->arenas, address);
+    if (arena == NULL) {
+        return NULL;
+    }
+    struct slab *slab = arena_slab_at(arena, address);
+    if (__atomic_load_n(&slab->kind, __ATOMIC_ACQUIRE) == SLAB_INTERIOR) {
+        slab -= slab->slice_back;
+    }
+    const uint8_t kind = __atomic_load_n(&slab->kind, __ATOMIC_ACQUIRE);
+    return kind == SLAB_NONE || kind == SLAB_INTERIOR ? NULL : slab;
+}
+
+MALLOW_INTERNAL struct heap_block heap_identify(const struct heap_shared *shared,
+                                                uintptr_t address) {
+    struct heap_block block = {HEAP_BLOCK_NONE, NULL, NULL, 0, 0};
+    struct slab *const slab = heap_span_of(shared, address);
+    if (slab == NULL) {
+        block.huge = huge_of(shared->huges, address);
+        if (block.huge != NULL) {
+            block.kind = HEAP_BLOCK_HUGE;
+            block.usable_bytes = block.huge->usable_bytes;
+        }
+        return block;
+    }
+    block.slab = slab;
+    block.usable_bytes = slab->block_bytes;
+    if (slab->kind == SLAB_LARGE) {
+        if (address == slab->start_address) {
+            block.kind = HEAP_BLOCK_LARGE;
+        }
+    } else if (slab->kind == SLAB_THIN) {
+        block.usable_bytes = thin_size(slab, address);
+        if (block.usable_bytes != 0) {
+            block.kind = HEAP_BLOCK_THIN;
+        }
+    } else {
+        block.index = slab_index_of(slab, address);
+        if (block.index != SIZE_MAX &&
+            !slab_remote_is_free(slab, arena_remote_of(shared->arenas, slab), block.index)) {
+            block.kind = HEAP_BLOCK_SLAB;
+        }
+    }
+    return block;
+}
+
+// Frees a block of a slab of this heap; false: the slab has just been taken over by another.
+static bool heap_free_local(struct heap *heap, struct slab *slab, size_t index) {
+    const enum heap_hold hold = heap_hold_slab(heap, slab);
+    if (unlikely(hold == HEAP_HOLD_LOST)) {
+        return false;
+    }
+    bool is_free = slab_is_free(slab, index);
+    if ((slab_owner(slab) & SLAB_OWNER_PENDING) != 0) {
+        // Learn first what others have freed: it may be this very block.
+        struct slab_remote *const remote = arena_remote_of(heap->shared->arenas, slab);
+        size_t twice = index;
+        is_free = slab_remote_is_free(slab, remote, index) ||
+                  slab_remote_collect(slab, remote, &twice) < 0;
+        index = is_free ? twice : index;
+    }
+    if (unlikely(is_free)) {
+        fatal_misuse("double free of", slab->start_address + index * slab->block_bytes,
+                     "this block was freed before, and is still free");
+    }
+    slab_set_last(slab, 0); // it may be this one
+    slab->bits[index / 64] |= UINT64_C(1) << (index % 64);
+    slab->used_count--;
+    heap_slab_refilled(heap, slab, hold == HEAP_HOLD_WAS_FULL);
+    return true;
+}
+
+// Frees a block of a slab whose thread has ended by claiming that thread's heap for a moment: the
+// slab can then be given up at once. False: its owner lives, or somebody is at work in the heap.
+static bool heap_free_abandoned(struct slab *slab, size_t index) {
+    struct heap *const owner = (struct heap *)slab_owner_heap(slab);
+    if (owner == NULL ||
+        atomic_load_explicit(&owner->state, memory_order_relaxed) != HEAP_ABANDONED ||
+        !heap_claim(owner)) {
+        return false;
+    }
+    const bool done = heap_free_local(owner, slab, index);
+    heap_unclaim(owner);
+    return done;
+}
+
+MALLOW_INTERNAL bool heap_free(struct heap_shared *shared, struct heap *heap, uintptr_t address) {
+    struct slab *const slab = heap_span_of(shared, address);
+    if (unlikely(slab == NULL)) {
+        if (huge_give(shared->huges, address)) {
+            return true;
+        }
+        heap_report_misuse(shared, address, "free");
+        return false;
+    }
+    if (slab->kind == SLAB_LARGE) {
+        if (unlikely(address != slab->start_address)) {
+            heap_report_misuse(shared, address, "free");
+        }
+        heap_large_free(shared, slab);
+        return true;
+    }
+    if (slab->kind == SLAB_THIN) {
+        if (unlikely(!thin_give(shared->thins, slab, address))) {
+            heap_report_misuse(shared, address, "free");
+        }
+        return true;
+    }
+    const size_t index = slab_index_of(slab, address);
+    if (unlikely(index == SIZE_MAX)) {
+        heap_report_misuse(shared, address, "free");
+        return false;
+    }
+    if (slab_owner_heap(slab) == (uintptr_t)heap && heap_free_local(heap, slab, index)) {
+        return true;
+    }
+    if (!heap_free_abandoned(slab, index) &&
+        heap_free_remote(slab, arena_remote_of(shared->arenas, slab), index) &&
+        !heap_is_empty(heap)) {
+        heap_take_full(heap, slab);
+    }
+    return true;
+}
+
+// ---- Reports ------------------------------------------------------------------------------------
+
+static MALLOW_NORETURN MALLOW_COLD void heap_report(const char *call, const char *what,
+                                                    uintptr_t address, const char *detail) {
+    struct format out;
+    char text[80];
+    format_init(&out, text, sizeof text);
+    format_text(&out, what);
+    format_text(&out, call);
+    format_text(&out, " of");
+    fatal_misuse(text, address, detail);
+}
+
+static MALLOW_COLD void heap_report_in_thin(const char *call, const struct slab *slab,
+                                            uintptr_t address) {
+    if (thin_was_freed(slab, address)) {
+        heap_report(call, "double ", address, "this block was freed before, and is still free");
+    }
+    heap_report(call, "invalid ", address,
+                address % MALLOW_GRANULE_BYTES != 0
+                    ? "misaligned pointer into memory of small blocks"
+                    : "interior pointer into memory of small blocks: no block begins there");
+}
+
+static MALLOW_COLD void heap_report_in_slab(const char *call, const struct slab *slab,
+                                            uintptr_t address) {
+    struct format out;
+    char detail[160];
+    format_init(&out, detail, sizeof detail);
+    const size_t offset = address - slab->start_address;
+    const size_t into = slab->kind == SLAB_LARGE ? offset : offset % slab->block_bytes;
+    if (offset >= slab->capacity_count * slab->block_bytes) {
+        heap_report(call, "invalid ", address, "it lies behind the last block of a slab of ours");
+    }
+    if (into == 0) {
+        format_text(&out, "this ");
+        format_unsigned(&out, slab->block_bytes);
+        format_text(&out, "-byte block was freed before, and is still free");
+        heap_report(call, "double ", address, detail);
+    }
+    format_text(&out, into % MALLOW_GRANULE_BYTES != 0 ? "misaligned" : "interior");
+    format_text(&out, " pointer, ");
+    format_unsigned(&out, into);
+    format_text(&out, " bytes into a block of ");
+    format_unsigned(&out, slab->block_bytes);
+    format_text(&out, " bytes");
+    heap_report(call, "invalid ", address, detail);
+}
+
+MALLOW_INTERNAL void heap_report_misuse(const struct heap_shared *shared, uintptr_t address,
+                                        const char *call) {
+    const struct slab *const slab = heap_span_of(shared, address);
+    if (slab != NULL && slab->kind == SLAB_THIN) {
+        heap_report_in_thin(call, slab, address);
+    }
+    if (slab != NULL) {
+        heap_report_in_slab(call, slab, address);
+    }
+    if (arena_of(shared->arenas, address) != NULL) {
+        heap_report(call, "invalid ", address,
+                    "no block is in use there: it was freed before (a double free) or never handed "
+                    "out");
+    }
+    if (huge_contains(shared->huges, address)) {
+        heap_report(call, "invalid ", address,
+                    address % MALLOW_GRANULE_BYTES != 0
+                        ? "misaligned pointer into a block with a mapping of its own"
+                        : "interior pointer into a block with a mapping of its own");
+    }
+}

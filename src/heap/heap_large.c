@@ -1,0 +1,131 @@
+// SPDX-License-Identifier: MIT
+// Heap, large blocks: each with a span of slices of its own; any thread may free one. See heap.h.
+#include "heap/heap.h"
+
+#include "os/fatal.h"
+
+// Class index of a block that does not begin where its span does.
+enum { LARGE_AT_OFFSET = MALLOW_CLASS_COUNT + 1 };
+
+static unsigned large_slices(size_t size) {
+    return (unsigned)((size + MALLOW_SLICE_BYTES - 1) >> MALLOW_SLICE_SHIFT);
+}
+
+// What is usable is whole pages, not whole slices: the rest is never touched and costs nothing.
+static size_t large_usable(const struct heap_shared *shared, size_t size) {
+    return bits_align_up(bits_max(size, 1), shared->os->page_bytes);
+}
+
+MALLOW_INTERNAL struct arena_span heap_take_span(struct heap *heap, unsigned slice_count,
+                                                 unsigned align_slices) {
+    struct heap_shared *const shared = heap->shared;
+    struct arena_span span = arena_take(shared->arenas, slice_count, align_slices);
+    if (unlikely(span.slab == NULL) && huge_purge_all(shared->huges) > 0) {
+        span = arena_take(shared->arenas, slice_count, align_slices);
+    }
+    return span;
+}
+
+MALLOW_INTERNAL uintptr_t heap_large_allocate(struct heap *heap, size_t size, size_t alignment,
+                                              bool zeroed) {
+    struct heap_shared *const shared = heap->shared;
+    const unsigned slice_count = large_slices(bits_max(size, 1));
+    const unsigned align_slices =
+        (unsigned)(bits_max(alignment, MALLOW_SLICE_BYTES) >> MALLOW_SLICE_SHIFT);
+    const struct arena_span span = heap_take_span(heap, slice_count, align_slices);
+    if (span.slab == NULL) {
+        return 0;
+    }
+    const size_t usable_bytes = large_usable(shared, size);
+    slab_init_large(span.slab, span.address, slice_count, usable_bytes);
+    if (zeroed && !span.zeroed) {
+        __builtin_memset((void *)span.address, 0, usable_bytes);
+    }
+    return span.address;
+}
+
+MALLOW_INTERNAL uintptr_t heap_allocate_at(struct heap *heap, size_t size, size_t alignment,
+                                           size_t offset) {
+    struct heap_shared *const shared = heap->shared;
+    offset %= alignment;
+    if (alignment > MALLOW_LARGE_BYTES_MAX / 2 || size > MALLOW_LARGE_BYTES_MAX / 2) {
+        return huge_take_at(shared->huges, size, alignment, offset);
+    }
+    const unsigned slice_count = large_slices(bits_max(size, 1) + alignment);
+    const struct arena_span span = heap_take_span(heap, slice_count, 1);
+    if (span.slab == NULL) {
+        return 0;
+    }
+    const uintptr_t address = bits_align_up(span.address + offset, alignment) - offset;
+    slab_init_large(span.slab, address, slice_count, bits_max(size, 1));
+    span.slab->class_index = LARGE_AT_OFFSET;
+    if (!span.zeroed) {
+        __builtin_memset((void *)address, 0, bits_max(size, 1));
+    }
+    return address;
+}
+
+MALLOW_INTERNAL void heap_large_free(struct heap_shared *shared, struct slab *slab) {
+    // Two threads that free the same block: one of them finds it gone.
+    const uintptr_t address = slab->start_address;
+    uint8_t expected = SLAB_LARGE;
+    if (!__atomic_compare_exchange_n(&slab->kind, &expected, SLAB_NONE, false, __ATOMIC_ACQ_REL,
+                                     __ATOMIC_RELAXED)) {
+        fatal_misuse("double free of", address, "another thread is freeing this block");
+    }
+    const unsigned slice_count = slab->slice_count;
+    slab_clear(slab);
+    arena_give(shared->arenas, slab, slice_count);
+}
+
+// Gives back the slices at the end of a large block that it no longer needs.
+static void large_cut(struct heap_shared *shared, struct slab *slab, unsigned slice_count) {
+    const unsigned spare = slab->slice_count - slice_count;
+    if (spare == 0) {
+        return;
+    }
+    slab->slice_count = (uint8_t)slice_count;
+    struct slab *const tail = slab + slice_count;
+    tail->slice_count = (uint8_t)spare; // a span of its own, for as long as it takes to clear it
+    slab_clear(tail);
+    arena_give(shared->arenas, tail, spare);
+}
+
+static bool large_resize(struct heap_shared *shared, struct slab *slab, size_t size) {
+    const size_t usable_bytes = large_usable(shared, size);
+    const unsigned wanted = large_slices(usable_bytes);
+    if (size > shared->large_bytes_max || slab->class_index == LARGE_AT_OFFSET) {
+        return size <= slab->block_bytes;
+    }
+    if (wanted > slab->slice_count) {
+        const unsigned more = wanted - slab->slice_count;
+        if (!arena_extend(shared->arenas, slab, slab->slice_count, more)) {
+            return false;
+        }
+        for (unsigned i = slab->slice_count; i < wanted; i++) {
+            slab[i].slice_back = (uint8_t)i;
+            __atomic_store_n(&slab[i].kind, SLAB_INTERIOR, __ATOMIC_RELEASE);
+        }
+        slab->slice_count = (uint8_t)wanted;
+    } else {
+        large_cut(shared, slab, wanted);
+    }
+    slab->block_bytes = usable_bytes;
+    return true;
+}
+
+MALLOW_INTERNAL bool heap_resize_in_place(struct heap_shared *shared,
+                                          const struct heap_block *block, size_t size) {
+    switch (block->kind) {
+    case HEAP_BLOCK_SLAB:
+    case HEAP_BLOCK_THIN:
+        return size <= block->usable_bytes;
+    case HEAP_BLOCK_LARGE:
+        return large_resize(shared, block->slab, size);
+    case HEAP_BLOCK_HUGE:
+        return huge_resize(shared->huges, block->huge, size, false) != 0;
+    case HEAP_BLOCK_NONE:
+    default:
+        return false;
+    }
+}

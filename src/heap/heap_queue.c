@@ -1,0 +1,136 @@
+// SPDX-License-Identifier: MIT
+// Heap queues: which slab is current, queued, full or given up. See heap.h.
+#include "heap/heap.h"
+
+#include "slab/size_class.h"
+
+// Puts `slab`, or the empty slab, in the current one's place: for every size of the class.
+static void queue_set_place(struct heap *heap, unsigned class_index, struct slab *slab) {
+    if (class_index >= MALLOW_DIRECT_CLASS_COUNT) {
+        heap->medium->current[class_index - MALLOW_DIRECT_CLASS_COUNT] =
+            slab != heap_empty.direct[0] ? slab : NULL;
+        return;
+    }
+    const size_t last = size_class_bytes(class_index) >> MALLOW_GRANULE_SHIFT;
+    size_t first = 0;
+    if (class_index > 0) {
+        first = (size_class_bytes(class_index - 1) >> MALLOW_GRANULE_SHIFT) + 1;
+    }
+    for (size_t granules = first; granules <= last; granules++) {
+        heap->direct[granules] = slab;
+    }
+}
+
+static struct slab **queue_of(struct heap *heap, unsigned class_index) {
+    return class_index < MALLOW_DIRECT_CLASS_COUNT
+               ? &heap->queue[class_index]
+               : &heap->medium->queue[class_index - MALLOW_DIRECT_CLASS_COUNT];
+}
+
+MALLOW_INTERNAL bool heap_prepare_class(struct heap *heap, unsigned class_index) {
+    if (class_index >= MALLOW_DIRECT_CLASS_COUNT && heap->medium == NULL) {
+        heap->medium = meta_take(heap->shared->meta, sizeof *heap->medium);
+        return heap->medium != NULL;
+    }
+    return true;
+}
+
+MALLOW_INTERNAL struct slab *heap_current_slab(const struct heap *heap, unsigned class_index) {
+    if (class_index < MALLOW_DIRECT_CLASS_COUNT) {
+        struct slab *const slab =
+            heap->direct[size_class_bytes(class_index) >> MALLOW_GRANULE_SHIFT];
+        return slab != heap_empty.direct[0] ? slab : NULL;
+    }
+    return heap->medium != NULL ? heap->medium->current[class_index - MALLOW_DIRECT_CLASS_COUNT]
+                                : NULL;
+}
+
+MALLOW_INTERNAL struct slab *heap_queue_first(const struct heap *heap, unsigned class_index) {
+    if (class_index < MALLOW_DIRECT_CLASS_COUNT) {
+        return heap->queue[class_index];
+    }
+    return heap->medium != NULL ? heap->medium->queue[class_index - MALLOW_DIRECT_CLASS_COUNT]
+                                : NULL;
+}
+
+MALLOW_INTERNAL void heap_set_current(struct heap *heap, unsigned class_index, struct slab *slab) {
+    check_assert(slab->is_current == 0 && slab_owner_heap(slab) == (uintptr_t)heap);
+    slab->is_current = 1;
+    slab_change_owner(slab, (uintptr_t)heap);
+    queue_set_place(heap, class_index, slab);
+}
+
+// A ring: the first slab's `previous` is the last one.
+MALLOW_INTERNAL void heap_queue_push(struct heap *heap, struct slab *slab) {
+    struct slab **const head = queue_of(heap, slab->class_index);
+    struct slab *const first = *head;
+    if (first == NULL) {
+        slab->next = slab;
+        slab->previous = slab;
+        *head = slab;
+        return;
+    }
+    slab->next = first;
+    slab->previous = first->previous;
+    first->previous->next = slab;
+    first->previous = slab;
+}
+
+MALLOW_INTERNAL void heap_queue_remove(struct heap *heap, struct slab *slab) {
+    struct slab **const head = queue_of(heap, slab->class_index);
+    if (slab->next == slab) {
+        *head = NULL;
+    } else {
+        slab->previous->next = slab->next;
+        slab->next->previous = slab->previous;
+        if (*head == slab) {
+            *head = slab->next;
+        }
+    }
+    slab->next = NULL;
+    slab->previous = NULL;
+}
+
+MALLOW_INTERNAL void heap_release_slab(struct heap *heap, struct slab *slab) {
+    check_assert(slab->used_count == 0 && slab_audit(slab));
+    const unsigned slice_count = slab->slice_count;
+    atomic_fetch_sub_explicit(&heap->slab_count, 1, memory_order_relaxed);
+    slab_clear(slab);
+    arena_give(heap->shared->arenas, slab, slice_count);
+}
+
+MALLOW_INTERNAL void heap_slab_refilled(struct heap *heap, struct slab *slab, bool was_full) {
+    if (slab->is_current) {
+        return; // it stays for the next malloc, even when it is empty
+    }
+    if (slab->used_count == 0) {
+        if (!was_full) {
+            heap_queue_remove(heap, slab);
+        }
+        heap_release_slab(heap, slab);
+    } else if (was_full) {
+        heap_queue_push(heap, slab);
+    }
+}
+
+MALLOW_INTERNAL void heap_retire_current(struct heap *heap, unsigned class_index) {
+    struct slab *const slab = heap_current_slab(heap, class_index);
+    if (slab == NULL) {
+        return;
+    }
+    queue_set_place(heap, class_index, heap_empty.direct[0]);
+    slab_cool(slab);
+    slab->is_current = 0;
+    if (!slab_find_word(slab)) {
+        slab->used_count = slab->capacity_count;
+        slab_change_owner(slab, (uintptr_t)heap | SLAB_OWNER_FULL);
+        return;
+    }
+    slab->used_count = slab_count_used(slab);
+    if (slab->used_count == 0) {
+        heap_release_slab(heap, slab);
+    } else {
+        slab_change_owner(slab, (uintptr_t)heap | SLAB_OWNER_QUEUED);
+        heap_queue_push(heap, slab);
+    }
+}

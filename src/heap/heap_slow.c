@@ -1,0 +1,192 @@
+// SPDX-License-Identifier: MIT
+// Heap, slow path of allocation: what happens when the current slab has no block to give. See
+// heap.h.
+//
+// In this order, cheapest and densest first: another word of the same slab, blocks that other
+// threads have freed, another slab with room, a slab of an ended thread, an empty slab of another
+// class, and only then memory from the arena.
+#include "heap/heap.h"
+
+#include "slab/size_class.h"
+
+// Gives up the class's current slab if it is wholly free.
+static bool heap_give_up_if_spare(struct heap *heap, unsigned class_index) {
+    struct slab *const slab = heap_current_slab(heap, class_index);
+    if (slab == NULL) {
+        return false;
+    }
+    slab_cool(slab);
+    if (!slab_is_unused(slab)) {
+        return false;
+    }
+    heap_retire_current(heap, class_index);
+    return true;
+}
+
+// Looks for a class whose current slab is wholly free, and gives that slab up, so that its pages
+// serve this request instead of fresh ones. A few classes a call.
+static void heap_give_up_spare(struct heap *heap) {
+    for (unsigned tries = 0; tries < 8; tries++) {
+        const unsigned class_index = heap->steal_cursor++ % MALLOW_CLASS_COUNT;
+        if (heap_give_up_if_spare(heap, class_index)) {
+            return;
+        }
+    }
+}
+
+MALLOW_INTERNAL void heap_release_spare(struct heap *heap) {
+    for (unsigned class_index = 0; class_index < MALLOW_CLASS_COUNT; class_index++) {
+        (void)heap_give_up_if_spare(heap, class_index);
+    }
+}
+
+static struct slab *heap_fresh_slab(struct heap *heap, unsigned class_index) {
+    heap_give_up_spare(heap);
+    const struct arena_span span = heap_take_span(heap, size_class_slices(class_index), 1);
+    if (span.slab == NULL) {
+        return NULL;
+    }
+    slab_init(span.slab, span.address, class_index, (uintptr_t)heap | SLAB_OWNER_QUEUED);
+    if (size_class_slices(class_index) > 1) {
+        // Few blocks: a second word remembers which of them have never been handed out.
+        span.slab->bits[1] = span.zeroed ? span.slab->bits[0] : 0;
+    }
+    atomic_fetch_add_explicit(&heap->slab_count, 1, memory_order_relaxed);
+    return span.slab;
+}
+
+// Makes the class's current slab one with a free block in its word; NULL: out of memory.
+static MALLOW_NOINLINE struct slab *heap_refill(struct heap *heap, unsigned class_index) {
+    struct slab *slab = heap_current_slab(heap, class_index);
+    if (slab == NULL && !heap_prepare_class(heap, class_index)) {
+        return NULL;
+    }
+    if (slab != NULL) {
+        if (slab_find_word(slab)) {
+            return slab;
+        }
+        if ((slab_owner(slab) & SLAB_OWNER_PENDING) != 0) {
+            (void)heap_collect(heap, slab, arena_remote_of(heap->shared->arenas, slab));
+        }
+        if (slab_find_word(slab)) {
+            return slab;
+        }
+        heap_retire_current(heap, class_index);
+    }
+    (void)heap_drain(heap, MALLOW_DRAIN_BUDGET);
+    slab = heap_queue_first(heap, class_index);
+    if (slab != NULL) {
+        heap_queue_remove(heap, slab);
+    } else {
+        slab = heap_adopt_slab(heap, class_index);
+    }
+    if (slab == NULL) {
+        slab = heap_fresh_slab(heap, class_index);
+    }
+    if (slab == NULL) {
+        return NULL;
+    }
+    (void)slab_find_word(slab);
+    heap_set_current(heap, class_index, slab);
+    return slab;
+}
+
+// Zeroes a block, unless it has never been handed out since the kernel gave its pages.
+static void heap_zero_block(struct slab *slab, uintptr_t address) {
+    if (slab->slice_count > 1) {
+        const size_t index = (address - slab->start_address) / slab->block_bytes;
+        if ((slab->bits[1] >> index) & 1U) {
+            return;
+        }
+    }
+    __builtin_memset((void *)address, 0, slab->block_bytes);
+}
+
+// The first blocks of a class come from a unit that the heap shares among its classes. Once a class
+// has had some of them it is worth a slab. 0: it is worth one, or there is no memory for a unit.
+static uintptr_t heap_allocate_thin(struct heap *heap, unsigned class_index, bool zeroed) {
+    const size_t block_bytes = size_class_bytes(class_index);
+    if (block_bytes > THIN_BLOCK_BYTES_MAX ||
+        heap->thin_counts[class_index] >= MALLOW_THIN_BLOCKS_MAX ||
+        heap_queue_first(heap, class_index) != NULL) {
+        return 0;
+    }
+    uintptr_t address = thin_take(&heap->thin, block_bytes);
+    if (address == 0) {
+        thin_close(heap->shared->thins, &heap->thin);
+        if (!thin_open(heap->shared->thins, &heap->thin)) {
+            return 0;
+        }
+        address = thin_take(&heap->thin, block_bytes);
+    }
+    heap->thin_counts[class_index]++;
+    if (zeroed) {
+        __builtin_memset((void *)address, 0, block_bytes);
+    }
+    return address;
+}
+
+static uintptr_t heap_allocate_in_slab(struct heap *heap, unsigned class_index, bool zeroed) {
+    struct slab *slab = heap_current_slab(heap, class_index);
+    uintptr_t address = 0;
+    if (unlikely(slab == NULL || !slab_take(slab, &address))) {
+        slab = heap_refill(heap, class_index);
+        if (slab == NULL) {
+            return 0;
+        }
+        (void)slab_take(slab, &address);
+    }
+    if (zeroed) {
+        heap_zero_block(slab, address);
+    }
+    if (slab->slice_count > 1) {
+        const size_t index = (address - slab->start_address) / slab->block_bytes;
+        slab->bits[1] &= ~(UINT64_C(1) << index);
+    }
+    return address;
+}
+
+static uintptr_t heap_huge_allocate(struct heap *heap, size_t size, size_t alignment, bool zeroed) {
+    struct heap_shared *const shared = heap->shared;
+    uintptr_t address = huge_take(shared->huges, size, alignment, zeroed);
+    if (unlikely(address == 0)) {
+        const size_t released = huge_purge_all(shared->huges) +
+                                arena_purge_all(shared->arenas) +
+                                arena_decommit_all(shared->arenas);
+        address = released > 0 ? huge_take(shared->huges, size, alignment, zeroed) : 0;
+    }
+    return address;
+}
+
+MALLOW_INTERNAL uintptr_t heap_allocate(struct heap *heap, size_t size, bool zeroed) {
+    if (likely(size <= MALLOW_SLAB_BYTES_MAX)) {
+        const unsigned class_index = size_class_of(size);
+        if (size <= THIN_BLOCK_BYTES_MAX && heap_current_slab(heap, class_index) == NULL) {
+            const uintptr_t address = heap_allocate_thin(heap, class_index, zeroed);
+            if (address != 0) {
+                return address;
+            }
+        }
+        return heap_allocate_in_slab(heap, class_index, zeroed);
+    }
+    if (size <= heap->shared->large_bytes_max) {
+        return heap_large_allocate(heap, size, MALLOW_SLICE_BYTES, zeroed);
+    }
+    return heap_huge_allocate(heap, size, 1, zeroed);
+}
+
+MALLOW_INTERNAL uintptr_t heap_allocate_aligned(struct heap *heap, size_t size, size_t alignment,
+                                                bool zeroed) {
+    if (alignment <= MALLOW_SLICE_BYTES && size <= MALLOW_SLAB_BYTES_MAX) {
+        // Slabs begin at slices, and a class that serves a multiple of the alignment has blocks
+        // that are one (size_class.h).
+        const size_t rounded = bits_align_up(bits_max(size, 1), alignment);
+        if (rounded <= MALLOW_SLAB_BYTES_MAX) {
+            return heap_allocate_in_slab(heap, size_class_of(rounded), zeroed);
+        }
+    }
+    if (size <= heap->shared->large_bytes_max && alignment <= MALLOW_CHUNK_BYTES / 2) {
+        return heap_large_allocate(heap, size, alignment, zeroed);
+    }
+    return heap_huge_allocate(heap, size, alignment, zeroed);
+}

@@ -1,0 +1,17 @@
+// SPDX-License-Identifier: MIT
+// Fatal: stop the program with one line that says what, where and what to do.
+//
+// Owns     nothing. Never allocates; works in any thread and with any lock held.
+#ifndef MALLOW_OS_FATAL_H
+#define MALLOW_OS_FATAL_H
+
+#include <stdint.h>
+
+#include "base/compiler.h"
+#include "config.h"
+
+// Writes "mallow: <what> of <address>: <detail>; <advice>\n" to stderr and aborts.
+MALLOW_INTERNAL MALLOW_NORETURN MALLOW_COLD void fatal_misuse(const char *what, uintptr_t address,
+                                                              const char *detail);
+
+#endif

@@ -1,0 +1,224 @@
+// SPDX-License-Identifier: MIT
+// OS for Linux: see os.h.
+#include "os/os.h"
+
+#include <errno.h>
+#include <linux/futex.h>
+#include <sys/auxv.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+
+#include "base/bits.h"
+#include "base/compiler.h"
+#include "os/os_syscall.h"
+
+// Older headers lack these; the numbers are the kernel's interface.
+enum { OS_ADVISE_POPULATE_READ = 22, OS_SET_VMA = 0x53564d41, OS_SET_VMA_ANON_NAME = 0 };
+
+static bool os_failed(long result) {
+    return (unsigned long)result >= (unsigned long)-4095L;
+}
+
+static void os_count(_Atomic(uint64_t) *counter) {
+    atomic_fetch_add_explicit(counter, 1, memory_order_relaxed);
+}
+
+MALLOW_INTERNAL void os_init(struct os *os) {
+    const unsigned long page_bytes = getauxval(AT_PAGESZ);
+    os->page_bytes = page_bytes != 0 ? page_bytes : 4096;
+    struct rlimit limit = {RLIM_INFINITY, RLIM_INFINITY};
+    const long result =
+        os_syscall6(SYS_prlimit64, 0, RLIMIT_AS, 0, (long)(uintptr_t)&limit, 0, 0);
+    os->address_space_limit =
+        os_failed(result) || limit.rlim_cur == RLIM_INFINITY ? SIZE_MAX : limit.rlim_cur;
+}
+
+static void os_name(const struct os *os, uintptr_t address, size_t bytes) {
+    static const char name[] = "mallow";
+    if (os->name_mappings) {
+        (void)os_syscall6(SYS_prctl, OS_SET_VMA, OS_SET_VMA_ANON_NAME, (long)address, (long)bytes,
+                          (long)(uintptr_t)name, 0);
+    }
+}
+
+static uintptr_t os_map_raw(struct os *os, uintptr_t address, size_t bytes, int protection,
+                            int flags) {
+    os_count(&os->map_count);
+    const long result =
+        os_syscall6(SYS_mmap, (long)address, (long)bytes, protection,
+                    MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | flags, -1, 0);
+    if (os_failed(result)) {
+        return 0;
+    }
+    if (protection == (PROT_READ | PROT_WRITE)) {
+        os_name(os, (uintptr_t)result, bytes);
+    }
+    return (uintptr_t)result;
+}
+
+// Maps more than asked for and cuts the ends off. An end that cannot be cut off stays mapped,
+// unused: it costs address space and no memory.
+static uintptr_t os_map_aligned(struct os *os, size_t bytes, size_t alignment, int protection) {
+    if (alignment <= os->page_bytes) {
+        return os_map_raw(os, 0, bytes, protection, 0);
+    }
+    const size_t total = bytes + alignment - os->page_bytes;
+    if (total < bytes) {
+        return 0;
+    }
+    const uintptr_t address = os_map_raw(os, 0, total, protection, 0);
+    if (address == 0) {
+        return 0;
+    }
+    const uintptr_t start = bits_align_up(address, alignment);
+    if (start > address) {
+        (void)os_unmap(os, address, start - address);
+    }
+    if (address + total > start + bytes) {
+        (void)os_unmap(os, start + bytes, address + total - (start + bytes));
+    }
+    return start;
+}
+
+MALLOW_INTERNAL uintptr_t os_reserve(struct os *os, size_t bytes, size_t alignment) {
+    return os_map_aligned(os, bytes, alignment, PROT_NONE);
+}
+
+MALLOW_INTERNAL bool os_commit(struct os *os, uintptr_t address, size_t bytes) {
+    return os_map_raw(os, address, bytes, PROT_READ | PROT_WRITE, MAP_FIXED) == address;
+}
+
+MALLOW_INTERNAL bool os_commit_readable(struct os *os, uintptr_t address, size_t bytes) {
+    return os_map_raw(os, address, bytes, PROT_READ, MAP_FIXED) == address;
+}
+
+MALLOW_INTERNAL bool os_decommit(struct os *os, uintptr_t address, size_t bytes) {
+    return os_map_raw(os, address, bytes, PROT_NONE, MAP_FIXED) == address;
+}
+
+MALLOW_INTERNAL uintptr_t os_map(struct os *os, size_t bytes, size_t alignment) {
+    return os_map_aligned(os, bytes, alignment, PROT_READ | PROT_WRITE);
+}
+
+MALLOW_INTERNAL bool os_unmap(struct os *os, uintptr_t address, size_t bytes) {
+    os_count(&os->unmap_count);
+    return !os_failed(os_syscall6(SYS_munmap, (long)address, (long)bytes, 0, 0, 0, 0));
+}
+
+MALLOW_INTERNAL bool os_purge(struct os *os, uintptr_t address, size_t bytes) {
+    os_count(&os->advise_count);
+    // Not MADV_FREE: the figures that monitoring shows should fall when memory is given back.
+    const long result =
+        os_syscall6(SYS_madvise, (long)address, (long)bytes, MADV_DONTNEED, 0, 0, 0);
+    return !os_failed(result);
+}
+
+MALLOW_INTERNAL uintptr_t os_remap(struct os *os, uintptr_t address, size_t bytes, size_t new_bytes,
+                                   bool may_move) {
+    os_count(&os->remap_count);
+    const long result = os_syscall6(SYS_mremap, (long)address, (long)bytes, (long)new_bytes,
+                                    may_move ? MREMAP_MAYMOVE : 0, 0, 0);
+    return os_failed(result) ? 0 : (uintptr_t)result;
+}
+
+MALLOW_INTERNAL bool os_is_mapped(const struct os *os, uintptr_t address) {
+    const uintptr_t page = bits_align_down(address, os->page_bytes);
+    const long result = os_syscall6(SYS_madvise, (long)page, (long)os->page_bytes,
+                                    OS_ADVISE_POPULATE_READ, 0, 0, 0);
+    return !os_failed(result);
+}
+
+MALLOW_INTERNAL void os_write(int fd, const char *text, size_t length) {
+    while (length > 0) {
+        const long written =
+            os_syscall6(SYS_write, fd, (long)(uintptr_t)text, (long)length, 0, 0, 0);
+        if (written == -EINTR) {
+            continue;
+        }
+        if (written <= 0) {
+            return;
+        }
+        text += written;
+        length -= (size_t)written;
+    }
+}
+
+static uintptr_t os_this_thread(void) {
+    return (uintptr_t)__builtin_thread_pointer();
+}
+
+static bool os_lock_is_forking(const struct os_lock *lock) {
+    return atomic_load_explicit(&lock->fork_thread, memory_order_relaxed) == os_this_thread();
+}
+
+// A mutex after Drepper, "Futexes are tricky" (2011): 2 means that the owner has to wake someone.
+MALLOW_INTERNAL void os_lock_take(struct os_lock *lock) {
+    uint32_t expected = 0;
+    if (likely(atomic_compare_exchange_strong_explicit(&lock->state, &expected, 1,
+                                                       memory_order_acquire,
+                                                       memory_order_relaxed))) {
+        return;
+    }
+    if (unlikely(os_lock_is_forking(lock))) {
+        lock->depth++;
+        return;
+    }
+    for (unsigned round = 0; round < 64; round++) {
+        os_pause(0);
+        expected = 0;
+        if (atomic_load_explicit(&lock->state, memory_order_relaxed) == 0 &&
+            atomic_compare_exchange_strong_explicit(&lock->state, &expected, 1,
+                                                    memory_order_acquire, memory_order_relaxed)) {
+            return;
+        }
+    }
+    while (atomic_exchange_explicit(&lock->state, 2, memory_order_acquire) != 0) {
+        (void)os_syscall6(SYS_futex, (long)(uintptr_t)&lock->state, FUTEX_WAIT_PRIVATE, 2, 0, 0, 0);
+    }
+}
+
+MALLOW_INTERNAL void os_lock_drop(struct os_lock *lock) {
+    if (unlikely(lock->depth != 0) && os_lock_is_forking(lock)) {
+        lock->depth--;
+        return;
+    }
+    if (atomic_exchange_explicit(&lock->state, 0, memory_order_release) == 2) {
+        (void)os_syscall6(SYS_futex, (long)(uintptr_t)&lock->state, FUTEX_WAKE_PRIVATE, 1, 0, 0, 0);
+    }
+}
+
+MALLOW_INTERNAL void os_lock_take_for_fork(struct os_lock *lock) {
+    os_lock_take(lock);
+    atomic_store_explicit(&lock->fork_thread, os_this_thread(), memory_order_relaxed);
+}
+
+MALLOW_INTERNAL void os_lock_drop_after_fork(struct os_lock *lock) {
+    atomic_store_explicit(&lock->fork_thread, 0, memory_order_relaxed);
+    os_lock_drop(lock);
+}
+
+MALLOW_INTERNAL void os_lock_renew(struct os_lock *lock) {
+    lock->depth = 0;
+    atomic_store_explicit(&lock->fork_thread, 0, memory_order_relaxed);
+    atomic_store_explicit(&lock->state, 0, memory_order_release);
+}
+
+MALLOW_INTERNAL void os_pause(unsigned round) {
+    if (round < 64) {
+#if defined(__x86_64__)
+        __builtin_ia32_pause();
+#else
+        __asm__ volatile("yield");
+#endif
+        return;
+    }
+    // A futex wait that times out: the one way to sleep that every sandbox of ours allows.
+    static const struct {
+        int64_t seconds;
+        int64_t nanoseconds;
+    } short_while = {0, 50000};
+    _Atomic(uint32_t) never = 0;
+    (void)os_syscall6(SYS_futex, (long)(uintptr_t)&never, FUTEX_WAIT_PRIVATE, 0,
+                      (long)(uintptr_t)&short_while, 0, 0);
+}

@@ -1,0 +1,88 @@
+// SPDX-License-Identifier: MIT
+// OS: everything the host must provide, and the only layer that asks it.
+//
+// Owns     nothing: what has to be remembered (call counts) is in the struct os that is passed in.
+// Threads  any. Locks sleep in the kernel by futex when contended.
+// Holds    no call touches errno; after start only mmap, munmap, madvise, mremap and futex are
+//          used, so a sandbox that allows these is enough.
+#ifndef MALLOW_OS_H
+#define MALLOW_OS_H
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "config.h"
+
+// Facts of the process, read once at start, and counts of calls since.
+struct os {
+    size_t page_bytes;               // 4, 16 or 64 KiB
+    size_t address_space_limit;      // RLIMIT_AS, SIZE_MAX if none
+    bool name_mappings;              // label our mappings by prctl
+    _Atomic(uint64_t) map_count;     // calls by kind, relaxed
+    _Atomic(uint64_t) unmap_count;
+    _Atomic(uint64_t) advise_count;
+    _Atomic(uint64_t) remap_count;
+};
+
+// Fills in the facts. Any time, also before libc's own start-up has finished.
+MALLOW_INTERNAL void os_init(struct os *os);
+
+// Address space without memory behind it (no access, no commit charge), aligned to `alignment` (a
+// power of two, at least the page size); 0 if the kernel refuses.
+MALLOW_INTERNAL uintptr_t os_reserve(struct os *os, size_t bytes, size_t alignment);
+
+// Makes a page-aligned part of a reservation readable and writable, reading as zero. One call.
+MALLOW_INTERNAL bool os_commit(struct os *os, uintptr_t address, size_t bytes);
+
+// Makes a page-aligned part of a reservation readable only, reading as zero, without commit charge.
+MALLOW_INTERNAL bool os_commit_readable(struct os *os, uintptr_t address, size_t bytes);
+
+// Takes memory away from a committed part again: what os_reserve gave is what is left.
+MALLOW_INTERNAL bool os_decommit(struct os *os, uintptr_t address, size_t bytes);
+
+// A readable and writable zeroed mapping, aligned as asked; 0 if the kernel refuses. One call where
+// `alignment` is at most the page size.
+MALLOW_INTERNAL uintptr_t os_map(struct os *os, size_t bytes, size_t alignment);
+
+// Returns address space. May fail when the process has no mapping to spare: then the range is still
+// there, and the caller keeps it.
+MALLOW_INTERNAL bool os_unmap(struct os *os, uintptr_t address, size_t bytes);
+
+// Gives the pages back; the range reads as zero afterwards. False: nothing happened.
+MALLOW_INTERNAL bool os_purge(struct os *os, uintptr_t address, size_t bytes);
+
+// Resizes a mapping, moving it if it must and `may_move`; the pages move, not the bytes. 0 on
+// failure.
+MALLOW_INTERNAL uintptr_t os_remap(struct os *os, uintptr_t address, size_t bytes, size_t new_bytes,
+                                   bool may_move);
+
+// True iff the page that holds `address` is mapped. One call; for error paths.
+MALLOW_INTERNAL bool os_is_mapped(const struct os *os, uintptr_t address);
+
+// Writes all of `text` to a file descriptor.
+MALLOW_INTERNAL void os_write(int fd, const char *text, size_t length);
+
+// ---- Locks: not recursive, fair enough; all-zero is unlocked ---------------------------
+
+struct os_lock {
+    _Atomic(uint32_t) state;       // 0 free, 1 taken, 2 taken and somebody sleeps
+    uint32_t depth;                // times that the thread below has passed through
+    _Atomic(uintptr_t) fork_thread; // the thread that holds it across a fork; 0 otherwise
+};
+
+// Takes the lock for as long as a fork lasts. Other handlers of the fork run on the same thread and
+// may allocate: for that thread the lock is open.
+MALLOW_INTERNAL void os_lock_take_for_fork(struct os_lock *lock);
+MALLOW_INTERNAL void os_lock_drop_after_fork(struct os_lock *lock);
+
+MALLOW_INTERNAL void os_lock_take(struct os_lock *lock);
+MALLOW_INTERNAL void os_lock_drop(struct os_lock *lock);
+// In the child of a fork, where whoever held or awaited it is gone.
+MALLOW_INTERNAL void os_lock_renew(struct os_lock *lock);
+
+// Gives way to another thread that is inside a short critical section.
+MALLOW_INTERNAL void os_pause(unsigned round);
+
+#endif

@@ -1,0 +1,84 @@
+// SPDX-License-Identifier: MIT
+// Override: glibc's control surface, answered with this allocator's figures, never glibc's empty
+// heap's.
+//
+// Holds    a mallopt parameter is honoured (1) or refused (0), never ignored in silence.
+#include <malloc.h>
+#include <stdio.h>
+
+#include "api/api.h"
+#include "base/format.h"
+
+#define OVERRIDE __attribute__((visibility("default")))
+
+// mallinfo is declared deprecated; those who still call it get true figures, cut to int at its
+// limit.
+OVERRIDE struct mallinfo mallinfo(void);
+
+static int glibc_clamp(size_t value) {
+    return value > INT32_MAX ? INT32_MAX : (int)value;
+}
+
+OVERRIDE struct mallinfo2 mallinfo2(void) {
+    struct api_totals totals;
+    api_control_totals(&totals);
+    return (struct mallinfo2){
+        .arena = totals.arena_bytes,
+        .ordblks = totals.free_count,
+        .hblks = totals.huge_count,
+        .hblkhd = totals.huge_bytes,
+        .uordblks = totals.live_bytes,
+        .fordblks = totals.free_bytes,
+        .keepcost = totals.releasable_bytes,
+    };
+}
+
+OVERRIDE struct mallinfo mallinfo(void) {
+    const struct mallinfo2 full = mallinfo2();
+    return (struct mallinfo){
+        .arena = glibc_clamp(full.arena),
+        .ordblks = glibc_clamp(full.ordblks),
+        .hblks = glibc_clamp(full.hblks),
+        .hblkhd = glibc_clamp(full.hblkhd),
+        .uordblks = glibc_clamp(full.uordblks),
+        .fordblks = glibc_clamp(full.fordblks),
+        .keepcost = glibc_clamp(full.keepcost),
+    };
+}
+
+OVERRIDE int malloc_trim(size_t pad) {
+    (void)pad; // what is kept for speed is all that there is to keep
+    return mw_collect(true) > 0;
+}
+
+OVERRIDE void malloc_stats(void) {
+    api_control_stats(2);
+}
+
+OVERRIDE int malloc_info(int options, FILE *stream) {
+    char text[16384];
+    if (options != 0) {
+        errno = EINVAL;
+        return -1;
+    }
+    const size_t length = bits_min(api_control_xml(text, sizeof text), sizeof text - 1);
+    return fwrite(text, 1, length, stream) == length ? 0 : -1;
+}
+
+OVERRIDE int mallopt(int parameter, int value) {
+    switch (parameter) {
+    case M_TRIM_THRESHOLD:
+        return api_control_set_trim_threshold(value);
+    case M_MMAP_THRESHOLD:
+        return api_control_set_mmap_threshold(value);
+    case M_MMAP_MAX:
+    case M_ARENA_MAX:
+    case M_ARENA_TEST:
+    case M_PERTURB:
+    case M_MXFAST:
+    case M_TOP_PAD:
+    case M_CHECK_ACTION:
+    default:
+        return 0; // refused
+    }
+}

@@ -1,0 +1,153 @@
+// SPDX-License-Identifier: MIT
+// Process: see process.h.
+#include "process/process.h"
+
+#include <sys/auxv.h>
+#include <unistd.h>
+
+// All state that is not a thread's. Zero is a valid beginning.
+static struct process process_state;
+
+extern char **environ;
+
+static bool process_is_privileged(void) {
+    return getauxval(AT_SECURE) != 0;
+}
+
+MALLOW_INTERNAL void process_apply_options(struct process *process) {
+    const struct process_options *const options = &process->options;
+    process->arenas.trim_slices =
+        (size_t)(process_option(options, trim_threshold) >> MALLOW_SLICE_SHIFT);
+    process->huges.cache_limit = process_option(options, huge_cache);
+}
+
+static void process_start_memory(struct process *process) {
+    struct process_options *const options = &process->options;
+    process_options_default(options);
+    if (environ != NULL && !process_is_privileged()) {
+        process_options_read(options, environ);
+    }
+    os_init(&process->os);
+    process->os.name_mappings = process_option(options, name_mappings) != 0;
+    meta_init(&process->meta, &process->os);
+    address_map_init(&process->map, &process->meta);
+    arena_set_init(&process->arenas, &process->os, &process->meta, &process->map,
+                   process_option(options, arena_reserve));
+    huge_set_init(&process->huges, &process->os, &process->meta, &process->map,
+                  process_option(options, huge_cache));
+    thin_set_init(&process->thins, &process->arenas);
+    process->shared.os = &process->os;
+    process->shared.meta = &process->meta;
+    process->shared.arenas = &process->arenas;
+    process->shared.huges = &process->huges;
+    process->shared.thins = &process->thins;
+    process->shared.large_bytes_max =
+        bits_min(bits_max(process_option(options, huge_threshold), MALLOW_SLAB_BYTES_MAX),
+                 MALLOW_LARGE_BYTES_MAX);
+    process->sources = (struct observe_sources){&process->os, &process->meta, &process->arenas,
+                                                &process->huges, &process->shared};
+    process_apply_options(process);
+    process->fallback = heap_create_fallback(&process->shared);
+    void *const break_now = sbrk(0);
+    process->break_at_start = break_now == (void *)-1 ? UINTPTR_MAX : (uintptr_t)break_now;
+}
+
+// The last round that a thread's destructors are called in is the time to hand the heap on; until
+// then other destructors may still allocate.
+static void process_thread_end(void *heap) {
+    struct heap *const mine = heap;
+    if (heap_thread.ended == 0) {
+        heap_thread.ended = 2; // once more, after the others' first round
+        if (pthread_setspecific(process_state.key, heap) == 0) {
+            return;
+        }
+    }
+    heap_thread.heap_offset = 0;
+    heap_thread.ended = 1;
+    heap_abandon(mine);
+}
+
+static void process_start_threads(struct process *process) {
+    process->key_valid = pthread_key_create(&process->key, process_thread_end) == 0;
+}
+
+static MALLOW_COLD void process_raise(struct process *process) {
+    os_lock_take(&process->start_lock);
+    uint32_t phase = atomic_load_explicit(&process->phase, memory_order_relaxed);
+    if (phase == PROCESS_RAW) {
+        process_start_memory(process);
+        phase = PROCESS_MEMORY;
+        atomic_store_explicit(&process->phase, phase, memory_order_release);
+    }
+    if (phase == PROCESS_MEMORY && environ != NULL) {
+        // libc is initialised, and so is the thread's storage.
+        process_start_threads(process);
+        atomic_store_explicit(&process->phase, PROCESS_THREADS, memory_order_release);
+    }
+    os_lock_drop(&process->start_lock);
+}
+
+MALLOW_INTERNAL struct process *process_ready(void) {
+    struct process *const process = &process_state;
+    if (unlikely(atomic_load_explicit(&process->phase, memory_order_acquire) != PROCESS_THREADS)) {
+        process_raise(process);
+    }
+    return process;
+}
+
+static struct heap *process_enter_fallback(struct process *process) {
+    struct heap *const heap = process->fallback;
+    if (heap == NULL) {
+        return NULL;
+    }
+    os_lock_take(&process->fallback_lock);
+    // A thread that frees into it may be collecting just now; that is short.
+    for (unsigned round = 0; !heap_claim(heap); round++) {
+        os_pause(round);
+    }
+    return heap;
+}
+
+MALLOW_INTERNAL struct heap *process_enter(void) {
+    struct process *const process = process_ready();
+    struct heap *heap = heap_current();
+    if (!heap_is_empty(heap)) {
+        return heap;
+    }
+    if (atomic_load_explicit(&process->phase, memory_order_relaxed) != PROCESS_THREADS ||
+        heap_thread.ended == 1) {
+        return process_enter_fallback(process);
+    }
+    heap = heap_adopt_or_create(&process->shared);
+    if (heap == NULL) {
+        return process_enter_fallback(process);
+    }
+    // The heap first: setting a key beyond the first block of them allocates.
+    heap_thread.heap_offset = (uintptr_t)heap - (uintptr_t)&heap_empty;
+    if (process->key_valid) {
+        (void)pthread_setspecific(process->key, heap);
+    }
+    return heap;
+}
+
+MALLOW_INTERNAL void process_leave(struct heap *heap) {
+    struct process *const process = &process_state;
+    if (heap == process->fallback && heap != NULL) {
+        heap_unclaim(heap);
+        os_lock_drop(&process->fallback_lock);
+    }
+}
+
+MALLOW_INTERNAL size_t process_collect(bool force) {
+    struct process *const process = process_ready();
+    struct heap *const heap = process_enter();
+    if (heap != NULL) {
+        while (heap_drain(heap, MALLOW_DRAIN_BUDGET) > 0) {
+        }
+        if (force) {
+            heap_release_spare(heap);
+        }
+        process_leave(heap);
+    }
+    return huge_purge_all(&process->huges) + arena_purge_all(&process->arenas);
+}

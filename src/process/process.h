@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: MIT
+// Process: birth, threads, fork and end; the one place with state of its own.
+//
+// Owns     struct process, and with it every lower layer's struct; the thread-specific key.
+// Threads  any. Locks and their order: fallback -> thins -> arenas -> address map -> meta (and
+//          `start` first).
+// Holds    phase only rises: RAW -> MEMORY (allocation works, through the fallback heap) -> THREADS
+//          (threads get heaps of their own). An IFUNC resolver may allocate before libc and the
+//          thread's storage are set up; what it gets comes from the fallback heap and stays valid.
+#ifndef MALLOW_PROCESS_PROCESS_H
+#define MALLOW_PROCESS_PROCESS_H
+
+#include <pthread.h>
+
+#include "heap/heap.h"
+#include "observe/snapshot.h"
+#include "process/process_options.h"
+
+enum process_phase { PROCESS_RAW = 0, PROCESS_MEMORY = 1, PROCESS_THREADS = 2 };
+
+struct process {
+    struct os os;
+    struct meta meta;
+    struct address_map map;
+    struct arena_set arenas;
+    struct huge_set huges;
+    struct thin_set thins;
+    struct heap_shared shared;
+    struct process_options options;
+    _Atomic(uint32_t) phase;         // enum process_phase
+    struct os_lock start_lock;       // for raising the phase
+    struct os_lock fallback_lock;    // one thread at a time in the fallback heap
+    struct heap *fallback;           // of threads that have none: too early, or after their end
+    pthread_key_t key;
+    bool key_valid;
+    uint64_t start_us;               // monotonic clock at start
+    int stats_fd;                    // where statistics go at the end
+    uintptr_t break_at_start;        // where libc's own heap would begin
+    struct observe_sources sources;  // where the counters are
+};
+
+// The process, with memory ready. First use sets it up.
+MALLOW_INTERNAL struct process *process_ready(void);
+
+// A heap for one operation of the calling thread: its own from now on, or the fallback heap, held.
+// NULL: no memory for a heap. process_leave ends the operation.
+MALLOW_INTERNAL struct heap *process_enter(void);
+MALLOW_INTERNAL void process_leave(struct heap *heap);
+
+// Makes changed options take effect.
+MALLOW_INTERNAL void process_apply_options(struct process *process);
+
+// Gives all that is only kept for speed back to the OS; bytes released.
+MALLOW_INTERNAL size_t process_collect(bool force);
+
+// Tries to hand a pointer that is not ours to the allocator that owns it. False: not known.
+MALLOW_INTERNAL bool process_foreign_free(struct process *process, void *block);
+// Its usable size there; 0: not known.
+MALLOW_INTERNAL size_t process_foreign_size(struct process *process, void *block);
+
+// process_fork.c
+MALLOW_INTERNAL void process_fork_register(void);
+
+#endif

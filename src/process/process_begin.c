@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: MIT
+// Process: what happens when the library is loaded, and when the program ends.
+#include <fcntl.h>
+#include <time.h>
+
+#include "mallow/mallow.h"
+#include "observe/report.h"
+#include "process/process.h"
+#include "process/process_report.h"
+
+// As early as a constructor can be: the fork handlers should be registered before anybody else's.
+__attribute__((constructor(101))) static void process_begin(void) {
+    struct process *const process = process_ready();
+    process_fork_register();
+    struct timespec now = {0, 0};
+    (void)clock_gettime(CLOCK_MONOTONIC, &now);
+    process->start_us = (uint64_t)now.tv_sec * 1000000 + (uint64_t)now.tv_nsec / 1000;
+    process->stats_fd = 2;
+    if (process_option(&process->options, stats) != 0) {
+        // Many a program closes stderr before we get to write.
+        const int copy = fcntl(2, F_DUPFD_CLOEXEC, 100);
+        process->stats_fd = copy >= 0 ? copy : 2;
+    }
+    if (process_option(&process->options, verbose) != 0) {
+        static const char line[] = "mallow: version " MALLOW_VERSION_STRING "\n";
+        os_write(2, line, sizeof line - 1);
+        process_options_print(&process->options, 2);
+    }
+}
+
+__attribute__((destructor(101))) static void process_end(void) {
+    struct process *const process = process_ready();
+    if (process_option(&process->options, stats) != 0) {
+        report_text(&process->sources, process->stats_fd);
+    }
+    if (process_option_text(&process->options, report)[0] != '\0') {
+        process_report_write(process);
+    }
+}

@@ -1,0 +1,95 @@
+// SPDX-License-Identifier: MIT
+// Foreign pointers: blocks of libc's own malloc, which a library bound with RTLD_DEEPBIND still
+// uses, are handed to libc.
+//
+// Holds    nothing is read before its page is known to be mapped. A pointer is libc's iff it lies
+//          in the program break's range (we never move the break), or has the shape of a block of
+//          one of its mapped heaps or of a mapping of its own.
+#ifndef _GNU_SOURCE
+#define _GNU_SOURCE // dlsym, dladdr
+#endif
+#include <dlfcn.h>
+#include <unistd.h>
+
+#include "process/process.h"
+
+// A static executable has no dynamic linker to ask, and no second allocator either.
+#pragma weak dlsym
+
+// The layout before a block of glibc's malloc, as its source documents: the size of the chunk, with
+// flags in the low bits.
+enum {
+    LIBC_IN_USE_BEFORE = 1,
+    LIBC_MAPPED = 2,
+    LIBC_OTHER_ARENA = 4,
+    LIBC_FLAGS = 7,
+    LIBC_CHUNK_MIN = 32,
+};
+#define LIBC_HEAP_BYTES ((uintptr_t)64 << 20)
+
+static bool foreign_is_readable(const struct process *process, uintptr_t address, size_t bytes) {
+    return os_is_mapped(&process->os, address) &&
+           os_is_mapped(&process->os, address + bytes - 1);
+}
+
+static bool foreign_in_break(const struct process *process, uintptr_t address) {
+    void *const now = sbrk(0);
+    return now != (void *)-1 && address >= process->break_at_start && address < (uintptr_t)now;
+}
+
+static bool foreign_is_libc(const struct process *process, uintptr_t address) {
+    if (address % MALLOW_GRANULE_BYTES != 0 || address < 4096 || address >> 47 != 0) {
+        return false;
+    }
+    if (!foreign_is_readable(process, address - 16, 16)) {
+        return false;
+    }
+    const uintptr_t before = ((const uintptr_t *)address)[-2];
+    const uintptr_t field = ((const uintptr_t *)address)[-1];
+    const uintptr_t bytes = field & ~(uintptr_t)LIBC_FLAGS;
+    if (bytes < LIBC_CHUNK_MIN || bytes % MALLOW_GRANULE_BYTES != 0) {
+        return false;
+    }
+    if (foreign_in_break(process, address)) {
+        return (field & (LIBC_MAPPED | LIBC_OTHER_ARENA)) == 0;
+    }
+    const uintptr_t chunk = address - 16;
+    if ((field & LIBC_FLAGS) == LIBC_MAPPED) {
+        const size_t page = process->os.page_bytes;
+        return (chunk - before) % page == 0 && (before + bytes) % page == 0 && before < page * 16;
+    }
+    if ((field & LIBC_OTHER_ARENA) != 0) {
+        // A heap begins at a multiple of its maximum with a pointer to its arena and its size.
+        const uintptr_t heap = address & ~(LIBC_HEAP_BYTES - 1);
+        if (!foreign_is_readable(process, heap, 32)) {
+            return false;
+        }
+        const uintptr_t arena = ((const uintptr_t *)heap)[0];
+        const uintptr_t size = ((const uintptr_t *)heap)[2];
+        return arena % 8 == 0 && size <= LIBC_HEAP_BYTES && chunk + bytes <= heap + size &&
+               arena >> 47 == 0 && foreign_is_readable(process, arena, 8);
+    }
+    return false;
+}
+
+MALLOW_INTERNAL bool process_foreign_free(struct process *process, void *block) {
+    if (dlsym == NULL || !foreign_is_libc(process, (uintptr_t)block)) {
+        return false;
+    }
+    void (*next_free)(void *) = NULL;
+    *(void **)&next_free = dlsym(RTLD_NEXT, "free");
+    if (next_free == NULL) {
+        return false;
+    }
+    next_free(block);
+    return true;
+}
+
+MALLOW_INTERNAL size_t process_foreign_size(struct process *process, void *block) {
+    if (dlsym == NULL || !foreign_is_libc(process, (uintptr_t)block)) {
+        return 0;
+    }
+    size_t (*next_size)(void *) = NULL;
+    *(void **)&next_size = dlsym(RTLD_NEXT, "malloc_usable_size");
+    return next_size != NULL ? next_size(block) : 0;
+}

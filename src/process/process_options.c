@@ -1,0 +1,185 @@
+// SPDX-License-Identifier: MIT
+// Options: see process_options.h.
+#include "process/process_options.h"
+
+#include <errno.h>
+
+#include "base/format.h"
+#include "os/os.h"
+
+static const struct process_option_row option_rows[] = {
+#define MALLOW_OPTION(name, type, default_text, unit, settable, help)                              \
+    {#name, "MALLOW_" #name, OPTION_##type, default_text, unit, OPTION_##settable, help},
+#include "options.def"
+#undef MALLOW_OPTION
+};
+
+static const char option_prefix[] = "MALLOW_";
+
+MALLOW_INTERNAL const struct process_option_row *process_options_row(unsigned index) {
+    return index < PROCESS_OPTION_COUNT ? &option_rows[index] : NULL;
+}
+
+static bool option_parse_switch(const char *text, uint64_t *value) {
+    static const char *const words[] = {"0", "off", "no", "false", "1", "on", "yes", "true"};
+    for (unsigned i = 0; i < sizeof words / sizeof words[0]; i++) {
+        if (format_same_ignoring_case(text, words[i])) {
+            *value = i >= 4;
+            return true;
+        }
+    }
+    return false;
+}
+
+static bool option_parse(struct process_options *options, unsigned index, const char *text) {
+    switch (option_rows[index].type) {
+    case OPTION_SWITCH:
+        return option_parse_switch(text, &options->values[index]);
+    case OPTION_SIZE:
+        return format_parse_size(text, &options->values[index]);
+    case OPTION_TEXT:
+    default: {
+        struct format out;
+        format_init(&out, options->texts[index], PROCESS_OPTION_TEXT_BYTES);
+        format_text(&out, text);
+        if (out.wanted >= PROCESS_OPTION_TEXT_BYTES) {
+            options->texts[index][0] = '\0';
+            return false;
+        }
+        return true;
+    }
+    }
+}
+
+MALLOW_INTERNAL void process_options_default(struct process_options *options) {
+    for (unsigned i = 0; i < PROCESS_OPTION_COUNT; i++) {
+        (void)option_parse(options, i, option_rows[i].default_text);
+    }
+}
+
+static int option_find(const char *name) {
+    for (unsigned i = 0; i < PROCESS_OPTION_COUNT; i++) {
+        if (format_same_ignoring_case(name, option_rows[i].name)) {
+            return (int)i;
+        }
+    }
+    return -1;
+}
+
+static void option_complain(const char *what, const char *name, const char *value,
+                            const char *advice) {
+    char line[400];
+    struct format out;
+    format_init(&out, line, sizeof line);
+    format_text(&out, "mallow: ");
+    format_text(&out, what);
+    format_text(&out, name);
+    if (value != NULL) {
+        format_text(&out, "=");
+        format_text(&out, value);
+    }
+    format_text(&out, advice);
+    if (out.wanted >= sizeof line) {
+        line[sizeof line - 2] = '\n';
+        out.wanted = sizeof line - 1;
+    }
+    os_write(2, line, out.wanted);
+}
+
+// One variable of the environment, "MALLOW_NAME=value".
+static void option_take(struct process_options *options, const char *variable) {
+    char name[64];
+    size_t length = 0;
+    while (variable[length] != '=' && variable[length] != '\0' && length + 1 < sizeof name) {
+        name[length] = variable[length];
+        length++;
+    }
+    name[length] = '\0';
+    if (variable[length] == '\0') {
+        return; // no value at all: not a variable
+    }
+    const char *const value = variable + length + 1;
+    const int index =
+        variable[length] == '=' ? option_find(name + sizeof option_prefix - 1) : -1;
+    if (index < 0) {
+        option_complain("unknown option ", name, NULL, " (`mallow run --help` lists them)\n");
+        return;
+    }
+    struct process_options *const target = options;
+    const uint64_t before = target->values[index];
+    if (!option_parse(target, (unsigned)index, value)) {
+        static const char *const advice[] = {
+            ": not a switch: 0 or 1, on or off; the default stays\n",
+            ": not a size: a number with an optional K, M, G or T; the default stays\n",
+            ": the text is too long; the default stays\n",
+        };
+        target->values[index] = before;
+        option_complain("bad value ", name, value, advice[option_rows[index].type]);
+    }
+}
+
+MALLOW_INTERNAL void process_options_read(struct process_options *options, char **environment) {
+    for (char **at = environment; *at != NULL; at++) {
+        size_t same = 0;
+        while (same < sizeof option_prefix - 1 && (*at)[same] == option_prefix[same]) {
+            same++;
+        }
+        if (same == sizeof option_prefix - 1) {
+            option_take(options, *at);
+        }
+    }
+}
+
+MALLOW_INTERNAL int process_options_set(struct process_options *options, const char *name,
+                                        const char *value) {
+    const int index = option_find(name);
+    if (index < 0) {
+        return ENOENT;
+    }
+    if (option_rows[index].settable == OPTION_START) {
+        return EBUSY;
+    }
+    const uint64_t before = options->values[index];
+    if (!option_parse(options, (unsigned)index, value)) {
+        options->values[index] = before;
+        return EINVAL;
+    }
+    return 0;
+}
+
+static void option_format(const struct process_options *options, unsigned index,
+                          struct format *out) {
+    if (option_rows[index].type == OPTION_TEXT) {
+        format_text(out, options->texts[index]);
+    } else if (option_rows[index].type == OPTION_SIZE) {
+        format_bytes(out, options->values[index]);
+    } else {
+        format_unsigned(out, options->values[index]);
+    }
+}
+
+MALLOW_INTERNAL const char *process_options_get(const struct process_options *options,
+                                                const char *name, char *buffer, size_t capacity) {
+    const int index = option_find(name);
+    if (index < 0 || capacity == 0) {
+        return NULL;
+    }
+    struct format out;
+    format_init(&out, buffer, capacity);
+    option_format(options, (unsigned)index, &out);
+    return buffer;
+}
+
+MALLOW_INTERNAL void process_options_print(const struct process_options *options, int fd) {
+    for (unsigned i = 0; i < PROCESS_OPTION_COUNT; i++) {
+        char line[400];
+        struct format out;
+        format_init(&out, line, sizeof line);
+        format_text(&out, "mallow: option ");
+        format_text(&out, option_rows[i].name);
+        format_text(&out, " = ");
+        option_format(options, i, &out);
+        format_text(&out, "\n");
+        os_write(fd, line, out.wanted < sizeof line ? out.wanted : sizeof line - 1);
+    }
+}

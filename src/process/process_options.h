@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: MIT
+// Options: the table src/options.def as a struct, a parser and texts.
+//
+// Owns     nothing; the struct belongs to the process.
+// Threads  reading any; setting is not synchronised with use: a new value counts from the next
+//          look.
+// Holds    every member has its default or a value that the parser accepted.
+#ifndef MALLOW_PROCESS_PROCESS_OPTIONS_H
+#define MALLOW_PROCESS_PROCESS_OPTIONS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "config.h"
+
+enum { PROCESS_OPTION_TEXT_BYTES = 256 };
+
+enum process_option_index {
+#define MALLOW_OPTION(name, type, default_text, unit, settable, help) PROCESS_OPTION_##name,
+#include "options.def"
+#undef MALLOW_OPTION
+    PROCESS_OPTION_COUNT
+};
+
+enum process_option_type { OPTION_SWITCH, OPTION_SIZE, OPTION_TEXT };
+enum process_option_when { OPTION_ALWAYS, OPTION_START };
+
+struct process_option_row {
+    const char *name;
+    const char *environment;
+    enum process_option_type type;
+    const char *default_text;
+    const char *unit;
+    enum process_option_when settable;
+    const char *help;
+};
+
+struct process_options {
+    uint64_t values[PROCESS_OPTION_COUNT];  // switches and sizes
+    char texts[PROCESS_OPTION_COUNT][PROCESS_OPTION_TEXT_BYTES];
+};
+
+#define process_option(options, name) ((options)->values[PROCESS_OPTION_##name])
+#define process_option_text(options, name) ((options)->texts[PROCESS_OPTION_##name])
+
+// Row of the table; NULL beyond its end.
+MALLOW_INTERNAL const struct process_option_row *process_options_row(unsigned index);
+
+MALLOW_INTERNAL void process_options_default(struct process_options *options);
+
+// Takes every MALLOW_* of the environment. What cannot be used is said in one line each on stderr.
+MALLOW_INTERNAL void process_options_read(struct process_options *options, char **environment);
+
+// 0, ENOENT, EINVAL, or EBUSY for an option that is only read at start.
+MALLOW_INTERNAL int process_options_set(struct process_options *options, const char *name,
+                                        const char *value);
+
+// The value as text in `buffer`; NULL if there is no such option.
+MALLOW_INTERNAL const char *process_options_get(const struct process_options *options,
+                                                const char *name, char *buffer, size_t capacity);
+
+// One line an option, for MALLOW_VERBOSE.
+MALLOW_INTERNAL void process_options_print(const struct process_options *options, int fd);
+
+#endif

@@ -1,0 +1,144 @@
+// SPDX-License-Identifier: MIT
+// Report of a process: see process_report.h.
+//
+// Holds    the words "symbols" map a name to whether the dynamic linker resolves it to the object
+//          that this very function lies in: proof that calls of that name reach us.
+#ifndef _GNU_SOURCE
+#define _GNU_SOURCE // dlsym, dladdr
+#endif
+#include "process/process_report.h"
+
+#include <dlfcn.h>
+#include <fcntl.h>
+#include <link.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include "base/format.h"
+#include "mallow/mallow.h"
+#include "observe/report.h"
+
+#pragma weak dlsym
+#pragma weak dladdr
+#pragma weak dladdr1
+
+static const char *const report_symbols[] = {
+    "malloc", "free", "calloc", "realloc", "posix_memalign", "aligned_alloc", "malloc_usable_size",
+};
+
+static void report_path(const struct process *process, struct format *out) {
+    const char *pattern = process_option_text(&process->options, report);
+    char letter[2] = {0, 0};
+    for (; *pattern != '\0'; pattern++) {
+        if (pattern[0] == '%' && pattern[1] == 'p') {
+            format_unsigned(out, (uint64_t)getpid());
+            pattern++;
+        } else {
+            letter[0] = *pattern;
+            format_text(out, letter);
+        }
+    }
+}
+
+static bool report_is_ours(const char *name) {
+    if (dlsym == NULL || dladdr == NULL) {
+        return true; // a static executable: the linker has bound every name in it
+    }
+    void *const address = dlsym(RTLD_DEFAULT, name);
+    Dl_info theirs;
+    Dl_info ours;
+    const ElfW(Sym) *symbol = NULL;
+    if (address == NULL || dladdr1(address, &theirs, (void **)&symbol, RTLD_DL_SYMENT) == 0 ||
+        dladdr((const void *)report_symbols, &ours) == 0) {
+        return false;
+    }
+    // An executable that is not position-independent and takes a function's address has a stub of
+    // its own for it, under an undefined symbol; the stub leads to the first library that defines
+    // the name.
+    return theirs.dli_fbase == ours.dli_fbase ||
+           (symbol != NULL && symbol->st_shndx == SHN_UNDEF);
+}
+
+static void report_symbols_json(struct format *out) {
+    format_text(out, "\"symbols\":{");
+    for (unsigned i = 0; i < sizeof report_symbols / sizeof report_symbols[0]; i++) {
+        format_text(out, i == 0 ? "" : ",");
+        format_json_text(out, report_symbols[i]);
+        format_text(out, report_is_ours(report_symbols[i]) ? ":true" : ":false");
+    }
+    format_text(out, "}");
+}
+
+// A block of malloc's, whoever serves that name, is it ours?
+static bool report_probe(const struct process *process) {
+    void *(*allocate)(size_t) = NULL;
+    void (*release)(void *) = NULL;
+    if (dlsym != NULL) {
+        *(void **)&allocate = dlsym(RTLD_DEFAULT, "malloc");
+        *(void **)&release = dlsym(RTLD_DEFAULT, "free");
+    }
+    if (allocate == NULL || release == NULL) {
+        return dlsym == NULL;
+    }
+    void *const block = allocate(1);
+    const bool owned =
+        heap_identify(&process->shared, (uintptr_t)block).kind != HEAP_BLOCK_NONE;
+    release(block);
+    return owned;
+}
+
+static void report_process_json(struct format *out) {
+    struct rusage usage;
+    (void)getrusage(RUSAGE_SELF, &usage);
+    static const char *const names[] = {"user_us", "system_us", "peak_rss_bytes", "minor_faults",
+                                        "major_faults"};
+    const uint64_t values[] = {
+        (uint64_t)usage.ru_utime.tv_sec * 1000000 + (uint64_t)usage.ru_utime.tv_usec,
+        (uint64_t)usage.ru_stime.tv_sec * 1000000 + (uint64_t)usage.ru_stime.tv_usec,
+        (uint64_t)usage.ru_maxrss * 1024,
+        (uint64_t)usage.ru_minflt,
+        (uint64_t)usage.ru_majflt,
+    };
+    format_text(out, "\"process\":{");
+    for (unsigned i = 0; i < sizeof names / sizeof names[0]; i++) {
+        format_text(out, i == 0 ? "" : ",");
+        format_json_text(out, names[i]);
+        format_text(out, ":");
+        format_unsigned(out, values[i]);
+    }
+    format_text(out, "}");
+}
+
+MALLOW_INTERNAL void process_report_write(struct process *process) {
+    char path[PROCESS_OPTION_TEXT_BYTES + 20];
+    struct format name;
+    format_init(&name, path, sizeof path);
+    report_path(process, &name);
+    const int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
+    if (fd < 0) {
+        static const char line[] = "mallow: the file of MALLOW_REPORT cannot be written\n";
+        os_write(2, line, sizeof line - 1);
+        return;
+    }
+    struct snapshot snapshot;
+    snapshot_take(&process->sources, &snapshot);
+    char executable[256];
+    const ssize_t length = readlink("/proc/self/exe", executable, sizeof executable - 1);
+    executable[length > 0 ? length : 0] = '\0';
+    char text[16384];
+    struct format out;
+    format_init(&out, text, sizeof text);
+    format_text(&out, "{\"mallow\":\"" MALLOW_VERSION_STRING "\",\"pid\":");
+    format_unsigned(&out, (uint64_t)getpid());
+    format_text(&out, ",\"exe\":");
+    format_json_text(&out, executable);
+    format_text(&out, ",");
+    report_symbols_json(&out);
+    format_text(&out, report_probe(process) ? ",\"probe_owned\":true," : ",\"probe_owned\":false,");
+    report_process_json(&out);
+    format_text(&out, ",\"stats\":");
+    report_json(&snapshot, &out);
+    format_text(&out, "}\n");
+    os_write(fd, text, bits_min(out.wanted, sizeof text - 1));
+    (void)close(fd);
+}

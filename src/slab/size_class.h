@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: MIT
+// Size classes: size -> class -> block size, and the shape of a class's slabs.
+//
+// Owns     nothing; all is arithmetic, so no table has to be kept in cache.
+// Holds    classes 0..7 are 16, 32 ... 128 bytes; from there each doubling has 8 classes, so a
+//          block is at most 12.5 % larger than asked for (plus 15 bytes below 128).
+//          A block size is a multiple of every power of two that divides the size asked for, up to
+//          the step of its doubling, so rounding a size up to an alignment makes its blocks
+//          aligned.
+#ifndef MALLOW_SLAB_SIZE_CLASS_H
+#define MALLOW_SLAB_SIZE_CLASS_H
+
+#include "base/bits.h"
+#include "config.h"
+
+#define SIZE_CLASS_LINEAR_COUNT 8U // classes up to 128 bytes, 16 apart
+#define SIZE_CLASS_STEP_BITS 3U    // 8 classes a doubling
+#define SIZE_CLASS_LINEAR_SHIFT 7U // 128 = 1 << 7
+
+// size <= MALLOW_SLAB_BYTES_MAX
+MALLOW_INLINE unsigned size_class_of(size_t size) {
+    if (size <= SIZE_CLASS_LINEAR_COUNT * MALLOW_GRANULE_BYTES) {
+        return size == 0 ? 0 : (unsigned)((size - 1) >> MALLOW_GRANULE_SHIFT);
+    }
+    const unsigned doubling = bits_highest(size - 1);
+    const unsigned step = (unsigned)((size - 1) >> (doubling - SIZE_CLASS_STEP_BITS)) & 7U;
+    return SIZE_CLASS_LINEAR_COUNT +
+           ((doubling - SIZE_CLASS_LINEAR_SHIFT) << SIZE_CLASS_STEP_BITS) + step;
+}
+
+MALLOW_INLINE size_t size_class_bytes(unsigned class_index) {
+    if (class_index < SIZE_CLASS_LINEAR_COUNT) {
+        return (size_t)(class_index + 1) << MALLOW_GRANULE_SHIFT;
+    }
+    const unsigned above = class_index - SIZE_CLASS_LINEAR_COUNT;
+    const unsigned doubling = SIZE_CLASS_LINEAR_SHIFT + (above >> SIZE_CLASS_STEP_BITS);
+    return (size_t)((above & 7U) + 9U) << (doubling - SIZE_CLASS_STEP_BITS);
+}
+
+// Slices of one slab: one for small blocks; for larger ones, room for at least eight.
+MALLOW_INLINE unsigned size_class_slices(unsigned class_index) {
+    const size_t block_bytes = size_class_bytes(class_index);
+    if (block_bytes <= MALLOW_SINGLE_SLICE_BLOCK_MAX) {
+        return 1;
+    }
+    return (unsigned)((8 * block_bytes + MALLOW_SLICE_BYTES - 1) >> MALLOW_SLICE_SHIFT);
+}
+
+MALLOW_INLINE unsigned size_class_capacity(unsigned class_index) {
+    const size_t span_bytes = (size_t)size_class_slices(class_index) << MALLOW_SLICE_SHIFT;
+    const size_t fit = span_bytes / size_class_bytes(class_index);
+    return (unsigned)bits_min(fit, MALLOW_SLAB_CAPACITY_MAX);
+}
+
+#endif

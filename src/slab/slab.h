@@ -1,0 +1,181 @@
+// SPDX-License-Identifier: MIT
+// Slab: blocks of one size in memory given to it; which of them are free is a bitmap in the header.
+//
+// Owns     the bitmap and counts of one slab. The memory belongs to the arena, the header slot too:
+//          an arena has one slot a slice, in a table of its own, so a header is found by
+//          arithmetic.
+// Threads  only the owning heap writes, except the remote part, which any thread may set bits in.
+// Holds    a block is free iff its bit is set, or it is `hot`; nothing is ever written into a free
+//          block, so nothing that is written there can mislead us, and a second free is certain to
+//          be found.
+//          used_count = capacity_count - (bits set), unless current                  (slab_audit)
+//          last is 0, or the block that was handed out last, and is live. If that very block is the
+//          next to be freed it becomes hot, and is the next to be handed out: so a malloc that
+//          follows such a free does not wait for the bitmap that the free has just written, and
+//          both are short. Only a current slab has them, and it is not counted.
+//          word points to a bitmap word, word_base to the block of that word's bit 0.
+//          Bits at and beyond capacity_count are never set.
+//
+//   header slot (256 bytes)                         slab (1 .. 8 slices)
+//   | line 0: what malloc and free need | ... | bits |     | block | block | block | .... tail |
+#ifndef MALLOW_SLAB_SLAB_H
+#define MALLOW_SLAB_SLAB_H
+
+#include <assert.h>
+#include <stdatomic.h>
+
+#include "base/bits.h"
+#include "base/check.h"
+#include "base/compiler.h"
+#include "config.h"
+
+enum slab_kind {
+    SLAB_NONE = 0,     // slice is free, or never used
+    SLAB_BLOCKS = 1,   // blocks of one class
+    SLAB_LARGE = 2,    // one block that fills the span
+    SLAB_INTERIOR = 3, // a later slice of a span; slice_back leads to its head
+    SLAB_THIN = 4,     // small blocks of several heaps and sizes, see arena/thin.h
+};
+
+// Flag bits in the owner word: the fast path of free compares the whole word, so they send it to
+// the slow path at no cost.
+#define SLAB_OWNER_FULL ((uintptr_t)1)    // no free block when its heap last looked; on no queue
+#define SLAB_OWNER_PENDING ((uintptr_t)2) // other threads have freed blocks: collect before freeing
+#define SLAB_OWNER_QUEUED ((uintptr_t)4)  // has free blocks, but is not the current slab
+#define SLAB_OWNER_FLAGS ((uintptr_t)63)
+
+struct slab {
+    // Line 0: what malloc and free look at.
+    uintptr_t start_address;  // of block 0; 0 unless head of a span in use
+    size_t reach_bytes;       // capacity * block size, within the first slice: free's fast path
+    _Atomic(uintptr_t) owner; // heap address + flags; PENDING is set by any thread
+    uint64_t reciprocal;      // ceil(2^32 / block_bytes)
+    uintptr_t hot;            // the block to hand out next; 0 if none
+    _Atomic(uintptr_t) last;  // the block handed out last; 0 if freed since; read by any
+    uint64_t *word;           // where malloc takes the next block from; SLAB_THIN: its struct
+    uint64_t block_bytes;     // usable size of a block
+    // Lines 1 to 3.
+    uintptr_t word_base;      // address of the word's bit 0
+    uint32_t used_count;      // blocks not free here; meaningless while current
+    uint16_t capacity_count;
+    uint8_t class_index;
+    uint8_t kind;             // enum slab_kind
+    struct slab *next;        // queue of slabs with room, of one class of one heap
+    struct slab *previous;
+    uint8_t slice_count;      // of the span; 0 unless head
+    uint8_t slice_back;       // SLAB_INTERIOR: slices back to the head
+    uint8_t word_count;       // words of the bitmap in use
+    uint8_t is_current;       // malloc takes from it
+    uint64_t bits[MALLOW_SLAB_WORDS]; // 1 = free
+};
+
+static_assert(sizeof(struct slab) == (size_t)1 << MALLOW_SLAB_HEADER_SHIFT, "one header slot");
+static_assert(offsetof(struct slab, word_base) == MALLOW_CACHE_LINE, "line 0 is line 0");
+
+// What other threads write: which blocks they have freed. Apart from the header, in a table of its
+// own, so that its pages are only touched where there are such frees.
+struct slab_remote {
+    _Atomic(struct slab_remote *) next_posted; // stack of slabs with remote frees, of one heap
+    struct slab *slab;                         // whose
+    _Atomic(uint32_t) posted;                  // 1 while on a stack, or about to be
+    uint32_t reserved[11];
+    _Atomic(uint64_t) bits[MALLOW_SLAB_WORDS]; // 1 = freed by another thread, not yet collected
+    uint64_t padding[5];
+};
+
+static_assert(sizeof(struct slab_remote) == sizeof(struct slab), "one distance between the tables");
+
+// Cuts `slice_count` slices at `address` into blocks of a class: all free, on no queue, not
+// current.
+MALLOW_INTERNAL void slab_init(struct slab *slab, uintptr_t address, unsigned class_index,
+                               uintptr_t owner);
+
+// One block for the whole span; its usable size is `usable_bytes`.
+MALLOW_INTERNAL void slab_init_large(struct slab *slab, uintptr_t address, unsigned slice_count,
+                                     size_t usable_bytes);
+
+// A slice of small blocks of several heaps, described by `thin`.
+MALLOW_INTERNAL void slab_init_thin(struct slab *slab, uintptr_t address, void *thin);
+
+// Makes the slots of the span into free ones again. The remote part stays as it is.
+MALLOW_INTERNAL void slab_clear(struct slab *slab);
+
+// Moves `word` to a bitmap word with a free block; false if there is none.
+MALLOW_INTERNAL bool slab_find_word(struct slab *slab);
+
+// Blocks that are not free here, counted.
+MALLOW_INTERNAL unsigned slab_count_used(const struct slab *slab);
+
+// Makes the hot block an ordinary free one.
+MALLOW_INTERNAL void slab_cool(struct slab *slab);
+
+// Whether every block is free here; none may be hot.
+MALLOW_INTERNAL bool slab_is_unused(const struct slab *slab);
+
+// Whether the accounting equations hold.
+MALLOW_INTERNAL bool slab_audit(const struct slab *slab);
+
+// Index of the block that `address` is the start of, for an address in the slab's span; SIZE_MAX
+// for an address that is no block's start. For the first slice this is the fast path's arithmetic:
+// Lemire, Kaser, Kurz, "Faster remainder by direct computation" (2019).
+MALLOW_INLINE size_t slab_index_of(const struct slab *slab, uintptr_t address) {
+    const size_t offset = address - slab->start_address;
+    const size_t index = offset / slab->block_bytes;
+    if (index * slab->block_bytes != offset || index >= slab->capacity_count) {
+        return SIZE_MAX;
+    }
+    return index;
+}
+
+MALLOW_INLINE bool slab_is_free(const struct slab *slab, size_t index) {
+    return ((slab->bits[index / 64] >> (index % 64)) & 1U) != 0 ||
+           slab->hot == slab->start_address + index * slab->block_bytes;
+}
+
+MALLOW_INLINE void slab_set_last(struct slab *slab, uintptr_t address) {
+    atomic_store_explicit(&slab->last, address, memory_order_relaxed);
+}
+
+// Takes the hot block, or the lowest free one of the current word; false if there is neither.
+MALLOW_INLINE bool slab_take(struct slab *slab, uintptr_t *address) {
+    const uintptr_t hot = slab->hot;
+    if (hot != 0) {
+        slab->hot = 0;
+        slab_set_last(slab, hot);
+        *address = hot;
+        return true;
+    }
+    uint64_t *const word = slab->word;
+    const uint64_t free_blocks = *word;
+    uint64_t bit;
+    if (unlikely(!bits_find_lowest(free_blocks, &bit))) {
+        return false;
+    }
+    *word = free_blocks & (free_blocks - 1);
+    const uintptr_t found = slab->word_base + bit * slab->block_bytes;
+    slab_set_last(slab, found);
+    *address = found;
+    return true;
+}
+
+MALLOW_INLINE uintptr_t slab_owner(const struct slab *slab) {
+    return atomic_load_explicit(&slab->owner, memory_order_relaxed);
+}
+
+MALLOW_INLINE uintptr_t slab_owner_heap(const struct slab *slab) {
+    return slab_owner(slab) & ~SLAB_OWNER_FLAGS;
+}
+
+MALLOW_INLINE void slab_set_owner(struct slab *slab, uintptr_t owner) {
+    atomic_store_explicit(&slab->owner, owner, memory_order_relaxed);
+}
+
+// Changes the owner or the full flag of a slab in use; a pending flag stays.
+MALLOW_INLINE void slab_change_owner(struct slab *slab, uintptr_t owner) {
+    const uintptr_t before = atomic_exchange_explicit(&slab->owner, owner, memory_order_seq_cst);
+    if ((before & SLAB_OWNER_PENDING) != 0) {
+        atomic_fetch_or_explicit(&slab->owner, SLAB_OWNER_PENDING, memory_order_seq_cst);
+    }
+}
+
+#endif

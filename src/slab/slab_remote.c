@@ -1,0 +1,37 @@
+// SPDX-License-Identifier: MIT
+// Remote frees: see slab_remote.h.
+#include "slab/slab_remote.h"
+
+MALLOW_INTERNAL int slab_remote_collect(struct slab *slab, struct slab_remote *remote,
+                                        size_t *index) {
+    unsigned count = 0;
+    atomic_fetch_and_explicit(&slab->owner, ~SLAB_OWNER_PENDING, memory_order_seq_cst);
+    slab_cool(slab);
+    for (unsigned i = 0; i < slab->word_count; i++) {
+        if (atomic_load_explicit(&remote->bits[i], memory_order_seq_cst) == 0) {
+            continue;
+        }
+        const uint64_t freed = atomic_exchange_explicit(&remote->bits[i], 0, memory_order_seq_cst);
+        const uint64_t twice = freed & slab->bits[i];
+        if (unlikely(twice != 0)) {
+            *index = i * 64 + bits_lowest(twice);
+            return -1;
+        }
+        slab->bits[i] |= freed;
+        count += bits_count(freed);
+    }
+    slab->used_count -= count;
+    return (int)count;
+}
+
+MALLOW_RACY_READ MALLOW_INTERNAL bool slab_remote_is_free(const struct slab *slab,
+                                                          const struct slab_remote *remote,
+                                                          size_t index) {
+    const uintptr_t hot = *(const volatile uintptr_t *)&slab->hot;
+    uint64_t word = *(const volatile uint64_t *)&slab->bits[index / 64];
+    if ((slab_owner(slab) & SLAB_OWNER_PENDING) != 0) {
+        word |= atomic_load_explicit(&remote->bits[index / 64], memory_order_relaxed);
+    }
+    return ((word >> (index % 64)) & 1U) != 0 ||
+           hot == slab->start_address + index * slab->block_bytes;
+}

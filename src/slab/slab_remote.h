@@ -1,0 +1,62 @@
+// SPDX-License-Identifier: MIT
+// Remote frees: the protocol by which threads that do not own a slab free its blocks.
+//
+// Owns     the bits of struct slab_remote, `posted`, and the PENDING flag of the slab's owner word.
+// Threads  set and claim_post: any. collect: the slab's owner.
+// Holds    a bit is set from the moment of the free until the owner collects it; until then the
+//          owner counts the block as used, so a slab with uncollected bits is never given up.
+//          After a set, the slab is pending, and posted or about to be, before the owner next
+//          collects. While a slab is pending, its owner's free takes the slow path and collects
+//          first: so it finds out if the block that it is to free has been freed by another thread.
+//
+//   other thread                              owner, handling a post (c and d: also at a slow free)
+//   1  bit = 1   (the one atomic operation)   b  posted = 0
+//   2  if not pending: pending = 1            c  pending = 0
+//   3      if posted was 0: posted = 1        d  take all bits
+//   4          push it onto the heap's stack
+//
+// 1 before 2, and c before d, sequentially consistent: if 2 finds it pending, c comes later, so d
+// sees the bit. Likewise 3 and b.
+#ifndef MALLOW_SLAB_SLAB_REMOTE_H
+#define MALLOW_SLAB_SLAB_REMOTE_H
+
+#include "slab/slab.h"
+
+// Marks block `index` as freed; false if another thread had already done so: a double free.
+MALLOW_INLINE bool slab_remote_set(struct slab_remote *remote, size_t index) {
+    const uint64_t mask = UINT64_C(1) << (index % 64);
+    const uint64_t before =
+        atomic_fetch_or_explicit(&remote->bits[index / 64], mask, memory_order_seq_cst);
+    return (before & mask) == 0;
+}
+
+// After a set: true iff the caller has to push the slab onto its owner's stack now.
+MALLOW_INLINE bool slab_remote_claim_post(struct slab *slab, struct slab_remote *remote) {
+    if ((atomic_load_explicit(&slab->owner, memory_order_seq_cst) & SLAB_OWNER_PENDING) != 0) {
+        return false;
+    }
+    atomic_fetch_or_explicit(&slab->owner, SLAB_OWNER_PENDING, memory_order_seq_cst);
+    __atomic_store_n(&remote->slab, slab, __ATOMIC_RELAXED); // always the same
+    return atomic_exchange_explicit(&remote->posted, 1, memory_order_seq_cst) == 0;
+}
+
+MALLOW_INLINE bool slab_remote_any(const struct slab_remote *remote, unsigned word_count) {
+    for (unsigned i = 0; i < word_count; i++) {
+        if (atomic_load_explicit(&remote->bits[i], memory_order_relaxed) != 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
+// Whether the block is free, asked by a thread that does not own the slab. Exact for a block that
+// the asker may use: nobody else then changes its bit.
+MALLOW_INTERNAL bool slab_remote_is_free(const struct slab *slab, const struct slab_remote *remote,
+                                         size_t index);
+
+// Moves the remote bits into the slab's own; how many, or -1 if a block was free already: a double
+// free, whose index is then in *index.
+MALLOW_INTERNAL int slab_remote_collect(struct slab *slab, struct slab_remote *remote,
+                                        size_t *index);
+
+#endif

@@ -1,0 +1,122 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: MIT
+"""Options by environment: what a program's user sees on stderr and in the report.
+
+Environment: TEST_LIBRARY; TEST_PROGRAM, a verified load to run preloaded; TEST_STATIC_PROGRAM, the same
+with the library inside.
+"""
+
+import json
+import os
+import pathlib
+import re
+import shutil
+import subprocess
+import tempfile
+import unittest
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+LIBRARY = os.environ["TEST_LIBRARY"]
+PROGRAM = os.environ["TEST_PROGRAM"]
+STATIC_PROGRAM = os.environ["TEST_STATIC_PROGRAM"]
+
+
+def run(*command, **options):
+    environment = {"PATH": os.environ["PATH"], "LD_PRELOAD": LIBRARY, **options}
+    return subprocess.run(command, capture_output=True, text=True, env=environment, timeout=60)
+
+
+def option_rows():
+    text = (ROOT / "src/options.def").read_text()
+    return re.findall(r'^MALLOW_OPTION\((\w+),\s*(\w+),\s*"([^"]*)"', text, re.MULTILINE)
+
+
+class Environment(unittest.TestCase):
+    def test_silent_without_options(self):
+        done = run("/bin/echo", "hello")
+        self.assertEqual((done.returncode, done.stdout, done.stderr), (0, "hello\n", ""))
+
+    def test_unknown_option_is_named_in_one_line_and_the_program_runs_on(self):
+        done = run("/bin/echo", "hello", MALLOW_FOO="1")
+        self.assertEqual((done.returncode, done.stdout), (0, "hello\n"))
+        self.assertRegex(done.stderr, r"\Amallow: unknown option MALLOW_FOO\b[^\n]*\n\Z")
+
+    def test_each_bad_value_is_named_in_one_line_and_the_program_runs_on(self):
+        for name, kind, _ in option_rows():
+            if kind == "TEXT":
+                continue
+            for value in ("nonsense", "12Q", "-3", ""):
+                with self.subTest(option=name, value=value):
+                    done = run("/bin/echo", "hello", **{f"MALLOW_{name.upper()}": value})
+                    self.assertEqual((done.returncode, done.stdout), (0, "hello\n"))
+                    self.assertRegex(done.stderr, rf"\Amallow: [^\n]*MALLOW_{name.upper()}\b[^\n]*\n\Z")
+
+    def test_the_load_runs_with_every_option_moved(self):
+        settings = [
+            ("ARENA_RESERVE", "1G"),
+            ("ARENA_RESERVE", "32M"),
+            ("HUGE_THRESHOLD", "64K"),
+            ("HUGE_CACHE", "0"),
+            ("HUGE_CACHE", "1G"),
+            ("TRIM_THRESHOLD", "0"),
+            ("TRIM_THRESHOLD", "1T"),
+            ("NAME_MAPPINGS", "1"),
+        ]
+        for name, value in settings:
+            with self.subTest(option=name, value=value):
+                done = run(PROGRAM, "--ours", **{f"MALLOW_{name}": value})
+                self.assertEqual((done.returncode, done.stderr), (0, ""))
+
+    def test_verbose_shows_every_option(self):
+        done = run("/bin/true", MALLOW_VERBOSE="1")
+        for name, _, _ in option_rows():
+            self.assertIn(name, done.stderr)
+
+    def test_stats_are_printed_at_the_end(self):
+        done = run("/bin/echo", "hello", MALLOW_STATS="1")
+        self.assertEqual(done.stdout, "hello\n")
+        self.assertGreater(len(done.stderr.splitlines()), 5)
+
+    def test_stats_survive_a_closed_stderr(self):
+        done = run("/bin/sh", "-c", "exec 2>&-; exec /bin/true", MALLOW_STATS="1")
+        self.assertEqual(done.returncode, 0)
+
+    def test_report_proves_that_the_library_is_active(self):
+        with tempfile.TemporaryDirectory() as folder:
+            done = run(PROGRAM, "--ours", MALLOW_REPORT=f"{folder}/report.%p.json")
+            self.assertEqual((done.returncode, done.stderr), (0, ""))
+            reports = list(pathlib.Path(folder).glob("report.*.json"))
+            self.assertEqual(len(reports), 1)  # children that _exit write none
+            report = json.loads(reports[0].read_text())
+            self.assertEqual(reports[0].name, f"report.{report['pid']}.json")
+            self.assertTrue(report["probe_owned"])
+            self.assertTrue(all(report["symbols"].values()), report["symbols"])
+            self.assertEqual(pathlib.Path(report["exe"]).resolve(), pathlib.Path(PROGRAM).resolve())
+            self.assertGreater(report["stats"]["os_map_count"], 0)
+            self.assertGreater(report["process"]["peak_rss_bytes"], 1 << 20)
+
+    def test_report_to_an_impossible_path_does_not_stop_the_program(self):
+        done = run("/bin/echo", "hello", MALLOW_REPORT="/nowhere/at/all.json")
+        self.assertEqual((done.returncode, done.stdout), (0, "hello\n"))
+
+    def test_environment_is_ignored_in_setuid_programs(self):
+        if os.geteuid() != 0:
+            self.skipTest("needs root to make a setuid program")
+        with tempfile.TemporaryDirectory() as folder:
+            os.chmod(folder, 0o777)
+            copied = pathlib.Path(folder, "setuid")
+            shutil.copy(STATIC_PROGRAM, copied)
+            copied.chmod(0o4755)
+            options = {"MALLOW_REPORT": f"{folder}/report.json", "MALLOW_VERBOSE": "1", "MALLOW_FOO": "1"}
+            plain = subprocess.run([STATIC_PROGRAM], capture_output=True, text=True, env=options, timeout=60)
+            self.assertIn("MALLOW_FOO", plain.stderr)
+            pathlib.Path(folder, "report.json").unlink(missing_ok=True)
+            done = subprocess.run(
+                [copied], capture_output=True, text=True, env=options, timeout=60, user=65534, group=65534
+            )
+            self.assertEqual((done.returncode, done.stderr), (0, ""))
+            self.assertFalse(pathlib.Path(folder, "report.json").exists())
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)

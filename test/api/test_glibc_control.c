@@ -1,0 +1,244 @@
+// SPDX-License-Identifier: MIT
+// glibc's control surface must tell the truth about the heap in use: mallinfo, mallinfo2, malloc_trim,
+// malloc_info, malloc_stats. (An allocator that does not define them leaves glibc answering for a heap
+// that nobody uses.) Runs preloaded; by hand without preloading it judges glibc. mallopt has its own.
+#include "../support/suite.h"
+
+#include <ctype.h>
+#include <malloc.h>
+
+static size_t live_bytes(void)
+{
+    const struct mallinfo2 info = mallinfo2();
+    return info.uordblks + info.hblkhd; // hblkhd are the mappings apart, not part of uordblks
+}
+
+static void mallinfo2_follows_live_bytes(void **state)
+{
+    (void)state;
+    static const size_t sizes[] = {24, 100, 1000, 5000, 40000, 200000, 3000000};
+    for (size_t i = 0; i < COUNT_OF(sizes); i++) {
+        const size_t size = sizes[i];
+        const size_t count = 20 * MIB / size < 40000 ? 20 * MIB / size : 40000;
+        void **const blocks = malloc(count * sizeof *blocks);
+        const size_t before = live_bytes();
+        for (size_t k = 0; k < count; k++) {
+            blocks[k] = malloc(size);
+        }
+        const size_t asked = size * count;
+        const size_t grown = live_bytes() - before;
+        if (grown < asked || grown > asked + asked / 3 + count * 32) {
+            fail_msg("size %zu: asked for %zu, mallinfo2 tells %zu", size, asked, grown);
+        }
+        for (size_t k = 0; k < count; k++) {
+            free(blocks[k]);
+        }
+        const size_t after = live_bytes();
+        // glibc counts what its thread cache holds as in use: 64 KiB of tolerance, not a share.
+        if (after > before + 64 * KIB + 7 * size || before > after + 64 * KIB) {
+            fail_msg("size %zu: %zu before, %zu after all was freed", size, before, after);
+        }
+        free(blocks);
+    }
+}
+
+static void mallinfo2_adds_up(void **state)
+{
+    (void)state;
+    void *const held = malloc(50000);
+    void *const mapped = malloc(9 * MIB);
+    const struct mallinfo2 info = mallinfo2();
+    assert_int_equal(info.arena, info.uordblks + info.fordblks);
+    assert_true(info.uordblks >= 50000);
+    assert_true(info.hblks >= 1 ? info.hblkhd >= 9 * MIB : info.uordblks >= 9 * MIB);
+    assert_true(info.keepcost <= info.fordblks);
+    free(held);
+    free(mapped);
+}
+
+static void mallinfo_is_mallinfo2_in_int(void **state)
+{
+    (void)state;
+    void *const held = malloc(500000);
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wdeprecated-declarations"
+    const struct mallinfo narrow = mallinfo();
+#pragma GCC diagnostic pop
+    const struct mallinfo2 wide = mallinfo2();
+    assert_int_equal(narrow.uordblks, (int)wide.uordblks);
+    assert_int_equal(narrow.fordblks, (int)wide.fordblks);
+    assert_int_equal(narrow.arena, (int)wide.arena);
+    assert_int_equal(narrow.hblks, (int)wide.hblks);
+    assert_int_equal(narrow.hblkhd, (int)wide.hblkhd);
+    free(held);
+}
+
+static void malloc_trim_returns_1_when_it_released(void **state)
+{
+    (void)state;
+    enum { COUNT = 40000, SIZE = 1000 };
+    void **const blocks = malloc(COUNT * sizeof *blocks);
+    void *const guard = malloc(64); // keeps glibc's heap from shrinking by itself
+    malloc_trim(0);
+    const size_t base = process_rss_kib();
+    for (size_t i = 0; i < COUNT; i++) {
+        blocks[i] = malloc(SIZE);
+        memset(blocks[i], 1, SIZE);
+    }
+    void *const top = malloc(64);
+    for (size_t i = 0; i < COUNT; i++) {
+        free(blocks[i]);
+    }
+    const size_t before = process_rss_kib();
+    const int released = malloc_trim(0);
+    const size_t after = process_rss_kib();
+    const int again = malloc_trim(0);
+    print_message("base %zu, freed %zu, trimmed %zu KiB; returned %d, then %d\n", base, before, after, released,
+                  again);
+    if (FIGURES_COUNT) {
+        assert_true(after <= base + 2 * KIB);
+        assert_int_equal(released, before > after + 64);
+        assert_int_equal(again, 0);
+    }
+    free(top);
+    free(guard);
+    free(blocks);
+}
+
+// ---- A reader of XML as far as malloc_info needs it: tags nest, attributes are quoted -------------
+
+struct xml_reader {
+    const char *at;
+    char open[64][32];
+    int depth;
+};
+
+static void xml_name(struct xml_reader *reader, char *name)
+{
+    size_t length = 0;
+    while (isalnum((unsigned char)*reader->at) || *reader->at == '_' || *reader->at == '-') {
+        assert_true(length < 31);
+        name[length++] = *reader->at++;
+    }
+    assert_true(length > 0);
+    name[length] = '\0';
+}
+
+static void xml_skip_space(struct xml_reader *reader)
+{
+    while (isspace((unsigned char)*reader->at)) {
+        reader->at++;
+    }
+}
+
+static void xml_tag(struct xml_reader *reader)
+{
+    char name[32];
+    reader->at++; // the '<'
+    if (*reader->at == '/') {
+        reader->at++;
+        xml_name(reader, name);
+        assert_true(reader->depth > 0);
+        assert_string_equal(name, reader->open[--reader->depth]);
+    } else {
+        xml_name(reader, name);
+        assert_true(reader->depth < 64);
+        strcpy(reader->open[reader->depth++], name);
+        for (xml_skip_space(reader); isalpha((unsigned char)*reader->at); xml_skip_space(reader)) {
+            xml_name(reader, name);
+            assert_int_equal(*reader->at++, '=');
+            assert_int_equal(*reader->at++, '"');
+            while (*reader->at != '"') {
+                assert_true(*reader->at != '\0' && *reader->at != '<' && *reader->at != '&');
+                reader->at++;
+            }
+            reader->at++;
+        }
+        if (*reader->at == '/') {
+            reader->at++;
+            reader->depth--;
+        }
+    }
+    assert_int_equal(*reader->at++, '>');
+}
+
+static void malloc_info_writes_well_formed_xml(void **state)
+{
+    (void)state;
+    void *const held = malloc(777777);
+    void *small[100];
+    for (size_t i = 0; i < COUNT_OF(small); i++) {
+        small[i] = malloc(i * 10);
+    }
+    char text[60000];
+    FILE *const file = fmemopen(text, sizeof text, "w");
+    assert_int_equal(malloc_info(0, file), 0);
+    fclose(file);
+    struct xml_reader reader = {.at = text, .depth = 0};
+    xml_skip_space(&reader);
+    if (strncmp(reader.at, "<?xml", 5) == 0) {
+        reader.at = strstr(reader.at, "?>") + 2;
+        xml_skip_space(&reader);
+    }
+    assert_int_equal(strncmp(reader.at, "<malloc version=\"", 17), 0);
+    do {
+        if (*reader.at == '<') {
+            xml_tag(&reader);
+        } else {
+            assert_true(*reader.at != '\0');
+            reader.at++;
+        }
+    } while (reader.depth > 0);
+    xml_skip_space(&reader);
+    assert_int_equal(*reader.at, '\0');
+    // The last system row is the whole heap: at least what we hold here.
+    const char *system_row = NULL;
+    for (const char *next = text; (next = strstr(next, "<system type=\"current\" size=\"")) != NULL; next++) {
+        system_row = next;
+    }
+    assert_non_null(system_row);
+    assert_true(strtoull(system_row + strlen("<system type=\"current\" size=\""), NULL, 10) +
+                    mallinfo2().hblkhd >= 777777);
+    for (size_t i = 0; i < COUNT_OF(small); i++) {
+        free(small[i]);
+    }
+    free(held);
+}
+
+static void malloc_info_refuses_options(void **state)
+{
+    (void)state;
+    errno = 0;
+    const int result = malloc_info(1, stderr);
+    assert_true(result == EINVAL || (result == -1 && errno == EINVAL));
+}
+
+static void malloc_stats_prints_to_stderr(void **state)
+{
+    (void)state;
+    FILE *const file = tmpfile();
+    const int saved = dup(2);
+    fflush(stderr);
+    dup2(fileno(file), 2);
+    malloc_stats();
+    fflush(stderr);
+    dup2(saved, 2);
+    close(saved);
+    const long length = lseek(fileno(file), 0, SEEK_END);
+    fclose(file);
+    assert_true(length > 60);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(mallinfo2_follows_live_bytes),
+        cmocka_unit_test(mallinfo2_adds_up),
+        cmocka_unit_test(mallinfo_is_mallinfo2_in_int),
+        cmocka_unit_test(malloc_trim_returns_1_when_it_released),
+        cmocka_unit_test(malloc_info_writes_well_formed_xml),
+        cmocka_unit_test(malloc_info_refuses_options),
+        cmocka_unit_test(malloc_stats_prints_to_stderr),
+    };
+    return suite_run(tests);
+}

@@ -1,0 +1,27 @@
+# SPDX-License-Identifier: MIT
+mallow_both(api.contract check api/test_contract.c)
+mallow_both(api.alignment check api/test_alignment.c)
+mallow_both(api.every_size check api/test_every_size.c)
+mallow_both(api.bsd_and_strings check api/test_bsd_and_strings.c)
+mallow_both(api.large "check;native" api/test_large.c)
+mallow_both(api.growth_peak "check;native" api/growth_peak.c)
+
+mallow_linked(api.mw_aligned_at check api/test_mw_aligned_at.c)
+mallow_linked(api.mw_families check api/test_mw_families.c)
+mallow_linked(api.mw_observe check api/test_mw_observe.c)
+# The operator new of these two stops the program where ours must throw.
+if(NOT MALLOW_SANITIZE MATCHES "address|thread")
+    mallow_linked(api.mw_new check api/test_mw_new.cc)
+endif()
+
+mallow_preloaded(api.glibc_control "check;native" api/test_glibc_control.c)
+mallow_preloaded(api.mallopt "check;native" api/test_mallopt.c)
+mallow_preloaded(api.operators check api/test_operators.cc)
+mallow_preloaded(api.aliases check api/test_aliases.c)
+
+if(NOT MALLOW_SANITIZE)
+    mallow_add(api.environment "check;plain;native" Python3::Interpreter
+               ${CMAKE_CURRENT_SOURCE_DIR}/api/test_environment.py)
+    set_tests_properties(api.environment PROPERTIES ENVIRONMENT
+        "TEST_LIBRARY=$<TARGET_FILE:mallow>;TEST_PROGRAM=$<TARGET_FILE:steady_load>;TEST_STATIC_PROGRAM=$<TARGET_FILE:static_load>")
+endif()

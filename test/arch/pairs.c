@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: MIT
+// The loops whose instructions test_arch.py counts: `pairs KIND COUNT` makes COUNT pairs of allocation
+// and free through the PLT. Kinds: malloc (freed at once), batch (500 held), calloc, aligned.
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { BATCH = 500 };
+static void *held[BATCH];
+
+static void malloc_pairs(size_t count)
+{
+    for (size_t i = 0; i < count; i++) {
+        free(malloc(64));
+    }
+}
+
+static void batch_pairs(size_t count)
+{
+    for (size_t done = 0; done < count; done += BATCH) {
+        for (size_t i = 0; i < BATCH; i++) {
+            held[i] = malloc(64);
+        }
+        for (size_t i = 0; i < BATCH; i++) {
+            free(held[i]);
+        }
+    }
+}
+
+static void calloc_pairs(size_t count)
+{
+    for (size_t i = 0; i < count; i++) {
+        free(calloc(1, 64));
+    }
+}
+
+static void aligned_pairs(size_t count)
+{
+    for (size_t i = 0; i < count; i++) {
+        free(aligned_alloc(64, 64));
+    }
+}
+
+int main(int count, char **arguments)
+{
+    static const struct {
+        const char *name;
+        void (*run)(size_t);
+    } kinds[] = {{"malloc", malloc_pairs}, {"batch", batch_pairs}, {"calloc", calloc_pairs}, {"aligned", aligned_pairs}};
+    for (size_t i = 0; count == 3 && i < sizeof kinds / sizeof kinds[0]; i++) {
+        if (strcmp(kinds[i].name, arguments[1]) == 0) {
+            kinds[i].run(strtoull(arguments[2], NULL, 0));
+            return 0;
+        }
+    }
+    return 2;
+}

@@ -1,0 +1,168 @@
+// SPDX-License-Identifier: MIT
+// Fault injection by ptrace (see inject.h). At the entry of a chosen call its number is replaced by -1,
+// so that the kernel does nothing, and at its exit the result becomes the planned error.
+#include "inject.h"
+
+#include "../support/check.h"
+
+#include <elf.h>
+#include <signal.h>
+#include <stddef.h>
+#include <sys/ptrace.h>
+#include <sys/syscall.h>
+#include <sys/uio.h>
+#include <sys/user.h>
+#include <sys/wait.h>
+
+enum { THREADS_MAX = 64 };
+
+struct traced_thread {
+    pid_t id;
+    bool fails_now; // the call it is in was suppressed
+};
+
+struct injector {
+    const struct fault_plan *plan;
+    struct fault_result *result;
+    struct chance chance;
+    struct traced_thread threads[THREADS_MAX];
+    bool window_open;
+};
+
+static unsigned kind_of(uint64_t number)
+{
+    switch (number) {
+    case SYS_mmap: return FAULT_MMAP;
+    case SYS_munmap: return FAULT_MUNMAP;
+    case SYS_madvise: return FAULT_MADVISE;
+    case SYS_mremap: return FAULT_MREMAP;
+    case SYS_mprotect: return FAULT_MPROTECT;
+    default: return 0;
+    }
+}
+
+static void suppress_call(pid_t thread)
+{
+#if defined(__x86_64__)
+    ptrace(PTRACE_POKEUSER, thread, offsetof(struct user_regs_struct, orig_rax), (void *)-1L);
+#elif defined(__aarch64__)
+    int number = -1;
+    struct iovec part = {&number, sizeof number};
+    ptrace(PTRACE_SETREGSET, thread, (void *)NT_ARM_SYSTEM_CALL, &part);
+#else
+#error "fault injection knows x86-64 and arm64"
+#endif
+}
+
+static void set_result(pid_t thread, int error)
+{
+#if defined(__x86_64__)
+    ptrace(PTRACE_POKEUSER, thread, offsetof(struct user_regs_struct, rax), (void *)(long)-error);
+#elif defined(__aarch64__)
+    struct user_regs_struct registers;
+    struct iovec part = {&registers, sizeof registers};
+    ptrace(PTRACE_GETREGSET, thread, (void *)NT_PRSTATUS, &part);
+    registers.regs[0] = (unsigned long long)-(long long)error;
+    ptrace(PTRACE_SETREGSET, thread, (void *)NT_PRSTATUS, &part);
+#endif
+}
+
+static struct traced_thread *thread_of(struct injector *injector, pid_t id)
+{
+    for (size_t i = 0; i < THREADS_MAX; i++) {
+        if (injector->threads[i].id == id || injector->threads[i].id == 0) {
+            injector->threads[i].id = id;
+            return &injector->threads[i];
+        }
+    }
+    CHECK(false, "more threads than the injector follows");
+}
+
+static bool must_fail(struct injector *injector, uint64_t number)
+{
+    if (!injector->window_open || (kind_of(number) & injector->plan->calls) == 0) {
+        return false;
+    }
+    const size_t seen = ++injector->result->calls_seen;
+    switch (injector->plan->mode) {
+    case FAULT_ONCE: return seen == injector->plan->nth;
+    case FAULT_FOREVER: return seen >= injector->plan->nth;
+    default: return chance_below(&injector->chance, injector->plan->nth) == 0;
+    }
+}
+
+static void at_system_call(struct injector *injector, pid_t id)
+{
+    struct __ptrace_syscall_info info;
+    if (ptrace(PTRACE_GET_SYSCALL_INFO, id, (void *)sizeof info, &info) <= 0) {
+        return; // the thread is gone
+    }
+    struct traced_thread *const thread = thread_of(injector, id);
+    if (info.op == PTRACE_SYSCALL_INFO_ENTRY) {
+        if (info.entry.nr == FAULT_WINDOW_OPENS || info.entry.nr == FAULT_WINDOW_CLOSES) {
+            injector->window_open = info.entry.nr == FAULT_WINDOW_OPENS;
+            injector->result->main_reached = true;
+        }
+        thread->fails_now = must_fail(injector, info.entry.nr);
+        if (thread->fails_now) {
+            suppress_call(id);
+        }
+    } else if (info.op == PTRACE_SYSCALL_INFO_EXIT && thread->fails_now) {
+        set_result(id, injector->plan->error);
+        injector->result->calls_failed++;
+        thread->fails_now = false;
+    }
+}
+
+static void become_traced(char *const arguments[], char *const environment[])
+{
+    if (ptrace(PTRACE_TRACEME, 0, NULL, NULL) != 0) {
+        _exit(126);
+    }
+    raise(SIGSTOP);
+    execve(arguments[0], arguments, environment);
+    _exit(127);
+}
+
+bool fault_run(const struct fault_plan *plan, char *const arguments[], char *const environment[],
+               struct fault_result *result)
+{
+    struct injector injector = {.plan = plan, .result = result, .chance = {plan->seed}};
+    *result = (struct fault_result){0};
+    const pid_t main_thread = fork();
+    if (main_thread == 0) {
+        become_traced(arguments, environment);
+    }
+    int status = 0;
+    if (waitpid(main_thread, &status, __WALL) != main_thread || !WIFSTOPPED(status)) {
+        return false;
+    }
+    const long options = PTRACE_O_TRACESYSGOOD | PTRACE_O_TRACECLONE | PTRACE_O_TRACEEXEC | PTRACE_O_EXITKILL;
+    if (ptrace(PTRACE_SETOPTIONS, main_thread, NULL, (void *)options) != 0) {
+        kill(main_thread, SIGKILL);
+        waitpid(main_thread, &status, __WALL);
+        return false;
+    }
+    ptrace(PTRACE_SYSCALL, main_thread, NULL, NULL);
+    for (;;) {
+        const pid_t id = waitpid(-1, &status, __WALL);
+        CHECK(id > 0, "waitpid");
+        if (WIFEXITED(status) || WIFSIGNALED(status)) {
+            if (id == main_thread) {
+                result->status = status;
+                return true;
+            }
+            continue;
+        }
+        const int stop = WSTOPSIG(status);
+        long deliver = 0;
+        if (stop == (SIGTRAP | 0x80)) {
+            at_system_call(&injector, id);
+        } else if (status >> 8 == (SIGTRAP | PTRACE_EVENT_EXEC << 8)) {
+            injector.window_open = plan->from_start;
+        } else if (status >> 16 == 0 && stop != SIGSTOP) {
+            deliver = stop;
+        }
+        ptrace(PTRACE_SYSCALL, id, NULL, (void *)deliver);
+    }
+}

@@ -1,0 +1,40 @@
+# SPDX-License-Identifier: MIT
+mallow_linked(hostile.foreign_pointers check hostile/foreign_pointers.c)
+if(MALLOW_SANITIZE)
+    return()
+endif()
+
+set(hostile "check;plain;native")
+mallow_program(launch support/launch.c)
+mallow_program(steady_load hostile/steady_load.c)
+mallow_program(refill hostile/refill.c)
+
+set(launched $<TARGET_FILE:launch> --preload $<TARGET_FILE:mallow>)
+mallow_add(hostile.address_space_256 "${hostile}" ${launched} --as 256 $<TARGET_FILE:refill> 200)
+mallow_add(hostile.address_space_64 "${hostile}" ${launched} --as 64 $<TARGET_FILE:refill> 32)
+mallow_add(hostile.data_limit_64 "${hostile}" ${launched} --data 64 $<TARGET_FILE:refill> 40)
+mallow_add(hostile.threads_in_256 "${hostile}" ${launched} --as 256 $<TARGET_FILE:steady_load> --ours)
+mallow_add(hostile.no_proc "${hostile}" ${launched} --hide-proc $<TARGET_FILE:steady_load> --ours)
+
+mallow_preloaded(hostile.commit_charge "check;native" hostile/commit_charge.c)
+mallow_preloaded(hostile.strict_sandbox "check;native" hostile/strict_sandbox.c)
+mallow_preloaded(hostile.mappings_used_up "check;native" hostile/mappings_used_up.c)
+
+mallow_preloaded(hostile.early_start check hostile/early_start.c)
+target_link_options(hostile_early_start PRIVATE -Wl,-z,lazy)
+
+add_executable(static_load hostile/steady_load.c)
+target_link_libraries(static_load PRIVATE test_flags mallow_static -static)
+mallow_add(hostile.static_program "check;plain" static_load --ours)
+
+mallow_program(dlopen_close hostile/dlopen_close.c)
+mallow_add(hostile.dlopen_close "check;plain" dlopen_close $<TARGET_FILE:mallow>)
+
+mallow_program(second_copy hostile/second_copy.c)
+mallow_add(hostile.second_copy "check;plain" second_copy $<TARGET_FILE:mallow>)
+
+add_library(deepbind_plugin MODULE hostile/deepbind_plugin.c)
+target_link_libraries(deepbind_plugin PRIVATE test_flags)
+mallow_program(deepbind hostile/deepbind.c)
+mallow_add(hostile.deepbind "check;plain" deepbind $<TARGET_FILE:deepbind_plugin>)
+set_tests_properties(hostile.second_copy hostile.deepbind PROPERTIES ENVIRONMENT "${preload}")

@@ -1,0 +1,12 @@
+# SPDX-License-Identifier: MIT
+mallow_both(thread.remote check thread/test_remote.c)
+mallow_both(thread.churn full thread/test_churn.c)
+mallow_both(thread.many "check;native" thread/test_many.c)
+mallow_both(thread.signal check thread/test_signal.c)
+
+# ThreadSanitizer follows neither a fork of a threaded program nor code that runs after its own end of a
+# thread.
+if(NOT MALLOW_SANITIZE STREQUAL thread)
+    mallow_both(thread.thread_end check thread/test_thread_end.c)
+    mallow_both(thread.fork full thread/test_fork.c)
+endif()

@@ -1,0 +1,249 @@
+// SPDX-License-Identifier: MIT
+// Arena growth: the reservation, committing and decommitting, secondary arenas.
+#include "world.h"
+
+static struct arena_world world;
+static struct arena_set *const set = &world.arenas;
+
+static int begin(void **state) {
+    (void)state;
+    arena_world_begin(&world);
+    return 0;
+}
+
+static int end(void **state) {
+    (void)state;
+    arena_world_end(&world);
+    return 0;
+}
+
+enum { CHUNKS = WORLD_SLICES / MALLOW_CHUNK_SLICES };
+
+// Takes whole chunks until the primary arena has none left; of the first, all but slice 0.
+static void use_primary_up(struct arena_span *spans) {
+    for (unsigned i = 0; i < CHUNKS; i++) {
+        spans[i] = arena_take(set, MALLOW_CHUNK_SLICES - (i == 0), 1);
+        assert_true(arena_has_slab(&set->primary, spans[i].slab));
+    }
+    assert_null(set->secondary);
+}
+
+CASE(the_primary_arena_is_a_power_of_two_and_commits_nothing) {
+    const struct arena *const primary = &set->primary;
+    assert_int_equal(primary->slice_count, WORLD_SLICES);
+    assert_int_equal(primary->base % MALLOW_CHUNK_BYTES, 0);
+    assert_int_equal(primary->committed_slices, 0);
+    assert_true(primary->reserved_address < (uintptr_t)primary->slabs);
+    assert_true((uintptr_t)&primary->slabs[WORLD_SLICES] <= (uintptr_t)primary->remotes);
+    assert_true((uintptr_t)&primary->remotes[WORLD_SLICES] <= primary->base);
+    assert_int_equal(primary->reserved_address + primary->reserved_bytes,
+                     primary->base + WORLD_RESERVE_BYTES);
+    arena_world_check(&world);
+}
+
+CASE(headers_are_found_by_masking_the_address_wherever_the_arena_lies) {
+    enum { TRIES = 6, TAKEN = 700 };
+    uintptr_t spaces[TRIES];
+    for (unsigned try = 0; try < TRIES; try++) { // the kernel decides where; not at the same place
+        struct arena_set large = {.trim_slices = SIZE_MAX};
+        arena_set_init(&large, &world.os, &world.meta, &world.map, (size_t)1 << 30);
+        const struct arena *const arena = &large.primary;
+        for (size_t slice = 0; slice < arena->slice_count; slice++) {
+            const uintptr_t address = arena->base + (slice << MALLOW_SLICE_SHIFT);
+            const size_t slot = (address >> MALLOW_SLICE_SHIFT) & (arena->slice_count - 1);
+            struct slab *const slab = arena_slab_at(arena, address + 12345);
+            assert_ptr_equal(slab, &arena->slabs[slot]);
+            assert_int_equal(arena_slice_of(arena, slab), slice);
+        }
+        for (unsigned i = 0; i < TAKEN; i++) {
+            const struct arena_span span = arena_take(&large, 1 + i % 2, 1);
+            assert_ptr_equal(arena_slab_at(arena, span.address), span.slab);
+            assert_ptr_not_equal(span.slab, arena->slabs); // slot 0 is NULL's
+            slab_init_large(span.slab, span.address, 1 + i % 2, 65536);
+            struct slab_remote *const remote = arena_remote_of(&large, span.slab);
+            assert_int_equal(remote - arena->remotes, span.slab - arena->slabs);
+            atomic_store(&remote->posted, 1); // writable
+        }
+        assert_null(large.secondary);
+        assert_true(os_unmap(&world.os, arena->reserved_address, arena->reserved_bytes));
+        spaces[try] = os_reserve(&world.os, ((size_t)48 << 20) * (try + 1), world.os.page_bytes);
+    }
+    for (unsigned try = 0; try < TRIES; try++) {
+        (void)os_unmap(&world.os, spaces[try], ((size_t)48 << 20) * (try + 1));
+    }
+}
+
+CASE(an_odd_reservation_is_rounded_down_and_a_tiny_one_up_to_a_chunk) {
+    static const size_t wanted[] = {0, 1, 3 << 20, (5 << 20) + 1};
+    static const size_t got[] = {2 << 20, 2 << 20, 2 << 20, 4 << 20};
+    for (unsigned i = 0; i < 4; i++) {
+        struct arena_set small = {.dirty_slices = 0};
+        arena_set_init(&small, &world.os, &world.meta, &world.map, wanted[i]);
+        assert_int_equal(small.primary.slice_count << MALLOW_SLICE_SHIFT, got[i]);
+        assert_true(os_unmap(&world.os, small.primary.reserved_address,
+                             small.primary.reserved_bytes));
+    }
+}
+
+CASE(little_address_space_makes_small_arenas) {
+    struct os limited = world.os;
+    limited.address_space_limit = 64 << 20;
+    struct arena_set small = {.dirty_slices = 0};
+    arena_set_init(&small, &limited, &world.meta, &world.map, (size_t)1 << 36);
+    assert_int_equal(small.primary.slice_count << MALLOW_SLICE_SHIFT, 4 << 20);
+    assert_int_equal(small.secondary_bytes, 4 << 20);
+    assert_true(os_unmap(&world.os, small.primary.reserved_address, small.primary.reserved_bytes));
+}
+
+CASE(every_header_can_be_read_before_its_slice_is_committed) {
+    for (size_t i = 0; i < WORLD_SLICES; i++) {
+        assert_true(unit_is_all(&set->primary.slabs[i], 0, sizeof(struct slab)));
+    }
+}
+
+CASE(memory_is_committed_as_it_is_needed) {
+    size_t before = 0;
+    for (unsigned used = 2; used <= WORLD_SLICES; used++) { // slice 0 counts, and is never taken
+        const struct arena_span span = arena_take(set, 1, 1);
+        assert_ptr_equal(span.slab, &set->primary.slabs[used - 1]);
+        const size_t committed = set->primary.committed_slices;
+        assert_true(committed >= used);
+        assert_true(committed <= used + MALLOW_CHUNK_SLICES);
+        assert_true(committed >= before);
+        before = committed;
+        arena_world_check(&world);
+    }
+    assert_null(set->secondary);
+}
+
+CASE(arena_of_knows_committed_slices_and_answers_any_value) {
+    const struct arena_span span = arena_take(set, 1, 1);
+    const uintptr_t base = set->primary.base;
+    const uintptr_t committed = base + (set->primary.committed_slices << MALLOW_SLICE_SHIFT);
+    assert_ptr_equal(arena_of(set, span.address), &set->primary);
+    assert_ptr_equal(arena_of(set, committed - 1), &set->primary);
+    assert_null(arena_of(set, committed));
+    assert_null(arena_of(set, base - 1));
+    assert_null(arena_of(set, base + WORLD_RESERVE_BYTES));
+    assert_null(arena_of(set, 0));
+    assert_null(arena_of(set, UINTPTR_MAX));
+    for (unsigned bit = 0; bit < 64; bit++) {
+        assert_null(arena_of(set, UINT64_C(1) << bit));
+        assert_null(arena_of(set, ~(uintptr_t)0 >> bit));
+    }
+    assert_null(arena_of(set, (uintptr_t)&span)); // the stack
+}
+
+CASE(a_secondary_arena_serves_when_the_primary_is_used_up) {
+    struct arena_span spans[CHUNKS];
+    use_primary_up(spans);
+    const struct arena_span span = arena_take(set, 3, 2);
+    assert_non_null(span.slab);
+    assert_true(span.zeroed);
+    struct arena *const added = set->secondary;
+    assert_non_null(added);
+    assert_ptr_equal(arena_of(set, span.address), added);
+    assert_ptr_equal(arena_slab_at(added, span.address), span.slab);
+    slab_init_large(span.slab, span.address, 3, 3 * MALLOW_SLICE_BYTES);
+    assert_ptr_equal(arena_remote_of(set, span.slab), &added->remotes[span.slab - added->slabs]);
+    assert_true(arena_extend(set, span.slab, 3, 2));
+    arena_world_check(&world);
+    slab_clear(span.slab);
+    arena_give(set, span.slab, 5);
+    assert_int_equal(set->dirty_slices, 5);
+    arena_world_check(&world);
+    // A slice of the primary arena that is free comes first again.
+    arena_give(set, spans[1].slab, MALLOW_CHUNK_SLICES);
+    assert_int_equal(arena_take(set, 1, 1).address, spans[1].address);
+}
+
+CASE(a_secondary_arena_that_is_wholly_free_goes_back_and_its_structure_is_used_again) {
+    struct arena_span spans[CHUNKS];
+    use_primary_up(spans);
+    const struct arena_span span = arena_take(set, 4, 1);
+    const struct arena *const structure = set->secondary;
+    memset((void *)span.address, 0x5a, 4 * MALLOW_SLICE_BYTES);
+    (void)arena_purge_all(set); // in use: it stays
+    assert_ptr_equal(set->secondary, structure);
+    assert_true(unit_is_all((const void *)span.address, 0x5a, 4 * MALLOW_SLICE_BYTES));
+    arena_give(set, span.slab, 4);
+    const uint64_t meta_before = world.meta.used_bytes;
+    (void)arena_purge_all(set);
+    assert_null(set->secondary);
+    assert_null(arena_of(set, span.address));
+    assert_int_equal(set->dirty_slices, 0);
+    arena_world_check(&world);
+    const struct arena_span again = arena_take(set, 4, 1);
+    assert_non_null(again.slab);
+    assert_true(again.zeroed);
+    assert_ptr_equal(set->secondary, structure);
+    // The map's nodes may lie elsewhere this time; no new arena structure, which is larger.
+    assert_true(world.meta.used_bytes - meta_before <= 2 * sizeof(struct address_map_node));
+}
+
+CASE(several_secondary_arenas_are_told_apart) {
+    struct arena_span spans[CHUNKS];
+    struct arena_span more[7];
+    use_primary_up(spans);
+    for (unsigned i = 0; i < 7; i++) { // two chunks each: four arenas
+        more[i] = arena_take(set, MALLOW_CHUNK_SLICES, 1);
+        assert_non_null(more[i].slab);
+        const struct arena *const arena = arena_of(set, more[i].address + 1);
+        assert_ptr_equal(arena_slab_at(arena, more[i].address), more[i].slab);
+    }
+    unsigned count = 0;
+    for (const struct arena *arena = set->secondary; arena != NULL; arena = arena->next) {
+        count++;
+    }
+    assert_int_equal(count, 4);
+    for (unsigned i = 0; i < 7; i++) {
+        arena_give(set, more[i].slab, MALLOW_CHUNK_SLICES);
+        arena_world_check(&world);
+    }
+    assert_true(arena_purge_all(set) > 0);
+    assert_null(set->secondary);
+}
+
+CASE(the_free_end_of_an_arena_is_decommitted_down_to_what_is_in_use) {
+    const struct arena_span low = arena_take(set, 5, 1);
+    const struct arena_span high = arena_take(set, MALLOW_CHUNK_SLICES, MALLOW_CHUNK_SLICES);
+    memset((void *)high.address, 0x5a, MALLOW_CHUNK_BYTES);
+    const size_t committed = set->primary.committed_slices;
+    (void)arena_decommit_all(set); // everything above `high`, if anything
+    assert_true(set->primary.committed_slices >= 2 * MALLOW_CHUNK_SLICES);
+    arena_give(set, high.slab, MALLOW_CHUNK_SLICES);
+    const size_t before = set->primary.committed_slices;
+    assert_true(before <= committed);
+    assert_int_equal(arena_decommit_all(set), (before - 6) << MALLOW_SLICE_SHIFT);
+    assert_int_equal(set->primary.committed_slices, 6); // slice 0, and the five
+    assert_int_equal(set->dirty_slices, 0);
+    assert_ptr_equal(arena_of(set, low.address), &set->primary);
+    assert_null(arena_of(set, high.address));
+    arena_world_check(&world);
+    assert_int_equal(arena_decommit_all(set), 0);
+    // It is committed again when it is needed, and reads as zero.
+    const struct arena_span again = arena_take(set, MALLOW_CHUNK_SLICES, MALLOW_CHUNK_SLICES);
+    assert_int_equal(again.address, high.address);
+    assert_true(again.zeroed);
+    assert_true(unit_is_all((const void *)again.address, 0, MALLOW_CHUNK_BYTES));
+    arena_world_check(&world);
+}
+
+#define ARENA_CASE(name) cmocka_unit_test_setup_teardown(name, begin, end)
+
+int main(void) {
+    const struct CMUnitTest cases[] = {
+        ARENA_CASE(the_primary_arena_is_a_power_of_two_and_commits_nothing),
+        ARENA_CASE(headers_are_found_by_masking_the_address_wherever_the_arena_lies),
+        ARENA_CASE(an_odd_reservation_is_rounded_down_and_a_tiny_one_up_to_a_chunk),
+        ARENA_CASE(little_address_space_makes_small_arenas),
+        ARENA_CASE(every_header_can_be_read_before_its_slice_is_committed),
+        ARENA_CASE(memory_is_committed_as_it_is_needed),
+        ARENA_CASE(arena_of_knows_committed_slices_and_answers_any_value),
+        ARENA_CASE(a_secondary_arena_serves_when_the_primary_is_used_up),
+        ARENA_CASE(a_secondary_arena_that_is_wholly_free_goes_back_and_its_structure_is_used_again),
+        ARENA_CASE(several_secondary_arenas_are_told_apart),
+        ARENA_CASE(the_free_end_of_an_arena_is_decommitted_down_to_what_is_in_use),
+    };
+    return cmocka_run_group_tests(cases, NULL, NULL);
+}

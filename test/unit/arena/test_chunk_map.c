@@ -1,0 +1,241 @@
+// SPDX-License-Identifier: MIT
+// Chunk map: against a naive model that keeps a byte a slice.
+#include "arena/chunk_map.h"
+
+#include "../unit.h"
+
+enum { CHUNKS_MAX = 4500, GROUPS_MAX = (CHUNKS_MAX + 63) / 64, SLICES = MALLOW_CHUNK_SLICES };
+
+static struct chunk_map map;
+static struct chunk_group groups[GROUPS_MAX];
+static struct chunk chunks[CHUNKS_MAX];
+enum slice_state { USED, CLEAN, DIRTY };
+static uint8_t model[CHUNKS_MAX][SLICES]; // enum slice_state
+
+static void begin(unsigned chunk_count) {
+    memset(&map, 0, sizeof map);
+    memset(groups, 0, sizeof groups);
+    memset(chunks, 0, sizeof chunks);
+    memset(model, USED, sizeof model);
+    map.groups = groups;
+    map.chunks = chunks;
+    map.chunk_count = chunk_count;
+}
+
+static void give(unsigned chunk, unsigned slice, unsigned count, bool dirty) {
+    chunk_map_give(&map, chunk, slice, count, dirty);
+    memset(&model[chunk][slice], dirty ? DIRTY : CLEAN, count);
+}
+
+// ---- The model's answers ------------------------------------------------------------------------
+
+static bool model_has(unsigned chunk, unsigned slice, unsigned count, enum slice_state least) {
+    if (slice + count > SLICES) {
+        return false;
+    }
+    for (unsigned i = slice; i < slice + count; i++) {
+        if (model[chunk][i] < least) {
+            return false;
+        }
+    }
+    return true;
+}
+
+static bool model_find_in(unsigned chunk, unsigned count, unsigned align, enum slice_state least,
+                          unsigned *slice) {
+    for (*slice = 0; *slice < SLICES; *slice += align) {
+        if (model_has(chunk, *slice, count, least)) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static bool model_bit(unsigned chunk, unsigned row) {
+    unsigned slice;
+    return row == CHUNK_MAP_DIRTY_ROW ? model_find_in(chunk, 1, 1, DIRTY, &slice)
+                                      : model_find_in(chunk, 1U << row, 1, CLEAN, &slice);
+}
+
+static struct chunk_place model_place(unsigned count, unsigned align) {
+    struct chunk_place place = {true, 0, 0};
+    const bool dirty_first = count == 1 && align == 1; // in any chunk; else within the chunk
+    for (unsigned pass = dirty_first ? 0 : 1; pass < 2; pass++) {
+        for (unsigned chunk = 0; chunk < map.chunk_count; chunk++) {
+            place.chunk_index = chunk;
+            if (model_find_in(chunk, count, align, DIRTY, &place.slice_index) ||
+                (pass == 1 && model_find_in(chunk, count, align, CLEAN, &place.slice_index))) {
+                return place;
+            }
+        }
+    }
+    return (struct chunk_place){false, 0, 0};
+}
+
+// ---- The invariant ------------------------------------------------------------------------------
+
+static void check_chunk(unsigned chunk) {
+    for (unsigned slice = 0; slice < SLICES; slice++) {
+        assert_int_equal((chunks[chunk].free_mask >> slice) & 1, model[chunk][slice] != USED);
+        assert_int_equal((chunks[chunk].dirty_mask >> slice) & 1, model[chunk][slice] == DIRTY);
+    }
+    for (unsigned row = 0; row < CHUNK_MAP_ROWS; row++) {
+        assert_int_equal((groups[chunk / 64].rows[row] >> (chunk % 64)) & 1, model_bit(chunk, row));
+    }
+}
+
+static void check_summary(void) {
+    for (unsigned row = 0; row < CHUNK_MAP_ROWS; row++) {
+        for (unsigned group = 0; group < GROUPS_MAX; group++) {
+            assert_int_equal((map.summary[row][group / 64] >> (group % 64)) & 1,
+                             groups[group].rows[row] != 0);
+        }
+    }
+}
+
+// One random change of one chunk, in the map and in the model.
+static void change(struct unit_chance *chance) {
+    const unsigned chunk = unit_below(chance, map.chunk_count);
+    const unsigned slice = unit_below(chance, SLICES);
+    const uint8_t state = model[chunk][slice];
+    unsigned count = 1;
+    const unsigned wanted = 1 + unit_below(chance, SLICES - slice);
+    unsigned dirty_count = state == DIRTY;
+    while (count < wanted && (model[chunk][slice + count] == USED) == (state == USED)) {
+        dirty_count += model[chunk][slice + count] == DIRTY;
+        count++;
+    }
+    if (state == USED) {
+        give(chunk, slice, count, unit_below(chance, 2) == 0);
+    } else if (unit_below(chance, 4) == 0) {
+        chunk_map_clean(&map, chunk, slice, count);
+        memset(&model[chunk][slice], CLEAN, count);
+    } else {
+        assert_int_equal(chunk_map_take(&map, chunk, slice, count), dirty_count);
+        memset(&model[chunk][slice], USED, count);
+    }
+    check_chunk(chunk);
+}
+
+// ---- Cases --------------------------------------------------------------------------------------
+
+CASE(an_empty_map_has_nothing) {
+    begin(3);
+    for (unsigned count = 1; count <= SLICES; count++) {
+        assert_false(chunk_map_find(&map, count, 1).found);
+    }
+    unsigned chunk;
+    assert_false(chunk_map_next(&map, 0, 0, &chunk));
+    assert_false(chunk_map_next(&map, 0, 3, &chunk));
+}
+
+CASE(a_few_chunks_are_searched_exactly_lowest_address_first_dirty_first) {
+    struct unit_chance chance = unit_chance_begin();
+    for (unsigned chunk_count = 1; chunk_count <= MALLOW_FIT_CANDIDATES; chunk_count++) {
+        begin(chunk_count);
+        for (unsigned round = 0; round < 2000; round++) {
+            change(&chance);
+            const unsigned count = 1 + unit_below(&chance, SLICES);
+            const unsigned align = 1U << unit_below(&chance, 6);
+            const struct chunk_place found = chunk_map_find(&map, count, align);
+            const struct chunk_place expected = model_place(count, align);
+            assert_int_equal(found.found, expected.found);
+            if (found.found) {
+                assert_int_equal(found.chunk_index, expected.chunk_index);
+                assert_int_equal(found.slice_index, expected.slice_index);
+            }
+        }
+        check_summary();
+    }
+}
+
+CASE(every_length_and_alignment_is_found_in_a_free_chunk_at_its_start) {
+    begin(70);
+    give(66, 0, SLICES, false);
+    for (unsigned count = 1; count <= SLICES; count++) {
+        for (unsigned align = 1; align <= SLICES; align *= 2) {
+            const struct chunk_place place = chunk_map_find(&map, count, align);
+            assert_true(place.found);
+            assert_int_equal(place.chunk_index, 66);
+            assert_int_equal(place.slice_index, 0);
+        }
+    }
+}
+
+CASE(among_many_chunks_what_is_found_fits_and_a_certain_fit_is_never_missed) {
+    struct unit_chance chance = unit_chance_begin();
+    begin(200);
+    for (unsigned round = 0; round < 5000; round++) {
+        change(&chance);
+        const unsigned count = 1 + unit_below(&chance, SLICES);
+        const unsigned align = 1U << unit_below(&chance, 6);
+        const struct chunk_place place = chunk_map_find(&map, count, align);
+        if (place.found) {
+            assert_true(place.chunk_index < map.chunk_count);
+            assert_int_equal(place.slice_index % align, 0);
+            assert_true(model_has(place.chunk_index, place.slice_index, count, CLEAN));
+            continue;
+        }
+        unsigned certain = 1; // a power of two, within which the request fits wherever it lies
+        while (certain < count + align - 1 && certain < SLICES) {
+            certain *= 2;
+        }
+        for (unsigned chunk = 0; chunk < map.chunk_count; chunk++) {
+            unsigned slice;
+            assert_false(model_find_in(chunk, certain, 1, CLEAN, &slice));
+        }
+    }
+    check_summary();
+}
+
+CASE(a_single_slice_is_the_lowest_dirty_one_of_all_else_the_lowest_free_one) {
+    begin(300);
+    give(7, 3, 2, false);
+    give(250, 9, 3, true);
+    give(280, 1, 1, true);
+    struct chunk_place place = chunk_map_find(&map, 1, 1);
+    assert_true(place.found && place.chunk_index == 250 && place.slice_index == 9);
+    chunk_map_clean(&map, 250, 9, 3);
+    place = chunk_map_find(&map, 1, 1);
+    assert_true(place.found && place.chunk_index == 280 && place.slice_index == 1);
+    assert_int_equal(chunk_map_take(&map, 280, 1, 1), 1);
+    place = chunk_map_find(&map, 1, 1);
+    assert_true(place.found && place.chunk_index == 7 && place.slice_index == 3);
+}
+
+CASE(next_finds_the_lowest_chunk_from_anywhere_across_groups_and_summary_words) {
+    static const unsigned places[] = {0, 63, 64, 700, 4095, 4096, 4499};
+    begin(CHUNKS_MAX);
+    for (unsigned i = 0; i < sizeof places / sizeof places[0]; i++) {
+        give(places[i], 4, 8, true);
+    }
+    for (unsigned row = 0; row < CHUNK_MAP_ROWS; row++) {
+        unsigned next = 0; // the lowest place that is not below `from`
+        for (unsigned from = 0; from <= CHUNKS_MAX; from++) {
+            while (next < sizeof places / sizeof places[0] && places[next] < from) {
+                next++;
+            }
+            const bool exists = next < sizeof places / sizeof places[0] &&
+                                (row <= 3 || row == CHUNK_MAP_DIRTY_ROW); // 8 slices: rows 0 to 3
+            unsigned chunk = 0;
+            assert_int_equal(chunk_map_next(&map, row, from, &chunk), exists);
+            if (exists) {
+                assert_int_equal(chunk, places[next]);
+            }
+        }
+    }
+    check_summary();
+}
+
+int main(void) {
+    const struct CMUnitTest cases[] = {
+        cmocka_unit_test(an_empty_map_has_nothing),
+        cmocka_unit_test(a_few_chunks_are_searched_exactly_lowest_address_first_dirty_first),
+        cmocka_unit_test(every_length_and_alignment_is_found_in_a_free_chunk_at_its_start),
+        cmocka_unit_test(among_many_chunks_what_is_found_fits_and_a_certain_fit_is_never_missed),
+        cmocka_unit_test(a_single_slice_is_the_lowest_dirty_one_of_all_else_the_lowest_free_one),
+        cmocka_unit_test(
+            next_finds_the_lowest_chunk_from_anywhere_across_groups_and_summary_words),
+    };
+    return cmocka_run_group_tests(cases, NULL, NULL);
+}

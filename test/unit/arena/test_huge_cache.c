@@ -1,0 +1,183 @@
+// SPDX-License-Identifier: MIT
+// Huge blocks: the cache of freed mappings.
+#include "arena/huge.h"
+
+#include "world.h"
+
+static struct arena_world world;
+static struct huge_set huges;
+static struct huge_set *const set = &huges;
+
+enum { MIB = 1 << 20, CACHE_LIMIT = 16 * MIB };
+
+static int begin(void **state) {
+    (void)state;
+    memset(&huges, 0, sizeof huges);
+    arena_world_begin(&world);
+    huge_set_init(set, &world.os, &world.meta, &world.map, CACHE_LIMIT);
+    return 0;
+}
+
+static int end(void **state) {
+    (void)state;
+    while (set->live != NULL) {
+        (void)huge_give(set, set->live->address);
+    }
+    (void)huge_purge_all(set);
+    arena_world_end(&world);
+    return 0;
+}
+
+// As if a long run had taught it that everything is worth keeping.
+static void keep_all(void) {
+    set->cache_worth = SIZE_MAX;
+}
+
+static void check_counts(void) {
+    size_t cached = 0;
+    for (unsigned i = 0; i < set->cache_count; i++) {
+        cached += set->cache[i].bytes;
+    }
+    assert_int_equal(set->cached_bytes, cached);
+    assert_true(cached <= set->cache_limit && cached <= set->cache_worth);
+    uint64_t count = 0;
+    uint64_t bytes = 0;
+    for (const struct huge *huge = set->live; huge != NULL; huge = huge->next) {
+        count++;
+        bytes += huge->mapped_bytes;
+        assert_true(huge->next == NULL || huge->next->previous == huge);
+    }
+    assert_int_equal(set->live_count, count);
+    assert_int_equal(set->live_bytes, bytes);
+}
+
+static uintptr_t take(size_t bytes) {
+    const uintptr_t address = huge_take(set, bytes, 1, false);
+    assert_true(address != 0);
+    const struct huge *const huge = huge_of(set, address);
+    assert_non_null(huge);
+    assert_true(huge->usable_bytes >= bytes);
+    check_counts();
+    return address;
+}
+
+static void give(uintptr_t address) {
+    assert_true(huge_give(set, address));
+    check_counts();
+}
+
+CASE(a_freed_mapping_serves_the_same_size_without_a_system_call) {
+    keep_all();
+    const uintptr_t block = take(5 * MIB);
+    give(block);
+    assert_int_equal(set->cached_bytes, 5 * MIB);
+    const uint64_t maps = world.os.map_count;
+    const uint64_t remaps = world.os.remap_count;
+    assert_int_equal(take(5 * MIB), block);
+    assert_int_equal(world.os.map_count, maps);
+    assert_int_equal(world.os.remap_count, remaps);
+    assert_int_equal(set->cached_bytes, 0);
+}
+
+CASE(a_freed_mapping_serves_a_larger_or_smaller_request_by_remapping) {
+    static const size_t sizes[] = {2 * MIB, 9 * MIB};
+    for (unsigned i = 0; i < 2; i++) {
+        keep_all();
+        const uintptr_t block = take(5 * MIB);
+        memset((void *)block, 0x5a, 5 * MIB);
+        give(block);
+        const uint64_t maps = world.os.map_count;
+        const uint64_t remaps = world.os.remap_count;
+        const uintptr_t again = take(sizes[i]);
+        memset((void *)again, 0x77, sizes[i]);
+        assert_int_equal(world.os.map_count, maps);
+        assert_int_equal(world.os.remap_count, remaps + 1);
+        assert_int_equal(set->cache_count, 0);
+        give(again);
+        (void)huge_purge_all(set);
+    }
+}
+
+CASE(the_smallest_cached_mapping_that_is_large_enough_is_used) {
+    static const size_t sizes[] = {6 * MIB, 2 * MIB, 4 * MIB};
+    keep_all();
+    uintptr_t blocks[3];
+    for (unsigned i = 0; i < 3; i++) {
+        blocks[i] = take(sizes[i]);
+    }
+    for (unsigned i = 0; i < 3; i++) {
+        give(blocks[i]);
+    }
+    assert_int_equal(take(3 * MIB), blocks[2]);
+}
+
+CASE(the_cache_keeps_no_more_than_its_limit_and_its_places) {
+    keep_all();
+    const uintptr_t large = take(CACHE_LIMIT + MIB);
+    const uint64_t unmaps = world.os.unmap_count;
+    give(large);
+    assert_int_equal(set->cached_bytes, 0);
+    assert_int_equal(world.os.unmap_count, unmaps + 1);
+    uintptr_t blocks[MALLOW_HUGE_CACHE_COUNT + 4];
+    set->cache_limit = (size_t)1 << 40;
+    for (unsigned i = 0; i < MALLOW_HUGE_CACHE_COUNT + 4; i++) {
+        blocks[i] = take(MIB);
+    }
+    for (unsigned i = 0; i < MALLOW_HUGE_CACHE_COUNT + 4; i++) {
+        give(blocks[i]);
+        assert_true(set->cache_count <= MALLOW_HUGE_CACHE_COUNT);
+    }
+    assert_int_equal(set->cache_count, MALLOW_HUGE_CACHE_COUNT);
+    assert_int_equal(huge_purge_all(set), MALLOW_HUGE_CACHE_COUNT * (size_t)MIB);
+    assert_int_equal(set->cache_count, 0);
+    assert_int_equal(set->cached_bytes, 0);
+}
+
+CASE(what_is_kept_is_learnt_from_what_had_to_be_made_anew) {
+    const size_t worth_at_first = set->cache_worth;
+    give(take(9 * MIB));
+    assert_int_equal(set->cached_bytes, 0); // freed once: not worth it
+    unsigned rounds = 0;
+    uint64_t maps;
+    do { // a program that goes on with it soon makes no mapping any more
+        maps = world.os.map_count;
+        const uintptr_t first = take(9 * MIB);
+        const uintptr_t second = take(4 * MIB);
+        give(first);
+        give(second);
+    } while (world.os.map_count != maps && ++rounds < 20);
+    assert_true(rounds < 20);
+    set->cache_limit = 4 * MIB; // the option goes before what was learnt
+    (void)take(9 * MIB);
+    const uintptr_t kept = take(4 * MIB);
+    give(take(5 * MIB));
+    assert_int_equal(set->cached_bytes, 0);
+    give(kept);
+    assert_int_equal(set->cached_bytes, 4 * MIB);
+    (void)huge_purge_all(set); // and purging forgets it
+    assert_int_equal(set->cache_worth, worth_at_first);
+}
+
+CASE(a_zeroed_block_is_zero_even_when_the_cache_holds_a_written_one) {
+    keep_all();
+    const uintptr_t block = take(3 * MIB);
+    memset((void *)block, 0x5a, 3 * MIB);
+    give(block);
+    const uintptr_t zeroed = huge_take(set, 3 * MIB, 1, true);
+    assert_int_equal(*(const unsigned char *)zeroed, 0);
+    assert_true(unit_is_all((const void *)zeroed, 0, 3 * MIB));
+}
+
+#define HUGE_CASE(name) cmocka_unit_test_setup_teardown(name, begin, end)
+
+int main(void) {
+    const struct CMUnitTest cases[] = {
+        HUGE_CASE(a_freed_mapping_serves_the_same_size_without_a_system_call),
+        HUGE_CASE(a_freed_mapping_serves_a_larger_or_smaller_request_by_remapping),
+        HUGE_CASE(the_smallest_cached_mapping_that_is_large_enough_is_used),
+        HUGE_CASE(the_cache_keeps_no_more_than_its_limit_and_its_places),
+        HUGE_CASE(what_is_kept_is_learnt_from_what_had_to_be_made_anew),
+        HUGE_CASE(a_zeroed_block_is_zero_even_when_the_cache_holds_a_written_one),
+    };
+    return cmocka_run_group_tests(cases, NULL, NULL);
+}

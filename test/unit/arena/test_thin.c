@@ -1,0 +1,253 @@
+// SPDX-License-Identifier: MIT
+// Thin slices: units of 2 KiB, their blocks, and when they come back.
+#include "arena/thin.h"
+
+#include <pthread.h>
+
+#include "world.h"
+
+static struct arena_world world;
+static struct thin_set thins;
+static struct thin_set *const set = &thins;
+
+static int begin(void **state) {
+    (void)state;
+    memset(&thins, 0, sizeof thins);
+    arena_world_begin(&world);
+    thin_set_init(set, &world.arenas);
+    return 0;
+}
+
+static int end(void **state) {
+    (void)state;
+    arena_world_end(&world);
+    return 0;
+}
+
+static struct slab *slab_of(uintptr_t address) {
+    const struct arena *const arena = arena_of(&world.arenas, address);
+    assert_non_null(arena);
+    struct slab *const slab = arena_slab_at(arena, address);
+    assert_int_equal(slab->kind, SLAB_THIN);
+    return slab;
+}
+
+static size_t size_of(uintptr_t address) {
+    return thin_size(slab_of(address), address);
+}
+
+static bool give(uintptr_t address) {
+    return thin_give(set, slab_of(address), address);
+}
+
+CASE(a_unit_is_two_kibibytes_of_blocks_side_by_side) {
+    struct thin_unit unit = {NULL, 0, 0};
+    assert_int_equal(thin_take(&unit, 16), 0); // none is open
+    assert_true(thin_open(set, &unit));
+    const uintptr_t first = unit.bump;
+    assert_int_equal(unit.end - first, THIN_UNIT_BYTES);
+    assert_int_equal(first % THIN_UNIT_BYTES, 0);
+    assert_int_equal(thin_take(&unit, 48), first);
+    assert_int_equal(thin_take(&unit, 512), first + 48);
+    assert_int_equal(thin_take(&unit, 16), first + 560);
+    assert_int_equal(thin_take(&unit, 512), first + 576);
+    assert_int_equal(thin_take(&unit, 512), first + 1088);
+    assert_int_equal(thin_take(&unit, 512), 0); // 448 are left
+    assert_int_equal(thin_take(&unit, 448), first + 1600);
+    assert_int_equal(thin_take(&unit, 16), 0);
+    assert_int_equal(size_of(first), 48);
+    assert_int_equal(size_of(first + 1600), 448);
+}
+
+CASE(only_the_start_of_a_live_block_has_a_size_and_can_be_freed) {
+    struct thin_unit unit = {NULL, 0, 0};
+    assert_true(thin_open(set, &unit));
+    const uintptr_t block = thin_take(&unit, 64);
+    const uintptr_t other = thin_take(&unit, 64);
+    const struct slab *const slab = slab_of(block);
+    for (uintptr_t at = block + 1; at < other; at++) {
+        assert_int_equal(size_of(at), 0);
+        assert_false(give(at));
+        assert_false(thin_was_freed(slab, at));
+    }
+    assert_int_equal(thin_size(slab, other + 64), 0);        // not handed out yet
+    assert_false(thin_give(set, slab_of(block), other + 64));
+    assert_int_equal(thin_size(slab, block - MALLOW_SLICE_BYTES), 0);
+    assert_int_equal(size_of(block), 64);
+}
+
+CASE(a_block_is_freed_once_and_is_known_to_have_been) {
+    struct thin_unit unit = {NULL, 0, 0};
+    assert_true(thin_open(set, &unit));
+    const uintptr_t block = thin_take(&unit, 512);
+    const uintptr_t other = thin_take(&unit, 16);
+    assert_false(thin_was_freed(slab_of(block), block));
+    assert_true(give(block));
+    assert_true(thin_was_freed(slab_of(block), block));
+    assert_int_equal(size_of(block), 0);
+    assert_false(give(block));
+    assert_int_equal(size_of(other), 16);
+    assert_true(give(other));
+    assert_false(give(other));
+}
+
+CASE(a_unit_comes_back_when_it_is_closed_and_all_its_blocks_are_freed) {
+    struct thin_unit unit = {NULL, 0, 0};
+    struct thin_unit next = {NULL, 0, 0};
+    assert_true(thin_open(set, &unit));
+    const uintptr_t first = thin_take(&unit, 1024 / 2);
+    const uintptr_t second = thin_take(&unit, 512);
+    assert_true(give(first));
+    assert_true(give(second)); // nothing live, but open
+    assert_true(thin_open(set, &next));
+    assert_int_not_equal(next.bump, first);
+    thin_close(set, &next);
+    const uintptr_t third = thin_take(&unit, 512);
+    thin_close(set, &unit);
+    assert_int_equal(thin_take(&unit, 16), 0);
+    assert_true(thin_open(set, &next)); // one live
+    assert_int_not_equal(next.bump, first);
+    thin_close(set, &next);
+    assert_true(give(third));
+    assert_true(thin_open(set, &next));
+    assert_int_equal(next.bump, first);
+    assert_false(thin_was_freed(slab_of(first), first)); // nothing is remembered
+    assert_int_equal(size_of(first), 0);
+    assert_false(give(first));
+}
+
+CASE(a_slice_goes_back_with_its_last_unit_unless_it_is_the_only_one) {
+    enum { UNITS = 2 * THIN_UNIT_COUNT + 1 };
+    struct thin_unit units[UNITS] = {{NULL, 0, 0}};
+    const struct arena *const primary = &world.arenas.primary;
+    for (unsigned i = 0; i < UNITS; i++) {
+        assert_true(thin_open(set, &units[i]));
+        for (unsigned j = 0; j < i; j++) {
+            assert_int_not_equal(units[i].bump, units[j].bump);
+        }
+    }
+    const size_t used = primary->committed_slices - primary->free_slices;
+    for (unsigned i = 0; i < UNITS; i++) {
+        thin_close(set, &units[i]);
+    }
+    assert_int_equal(primary->committed_slices - primary->free_slices, used - 2);
+    assert_non_null(set->available);
+    assert_null(set->available->next);
+    assert_int_equal(set->available->free_units, UINT32_MAX);
+    arena_world_check(&world);
+    // Two structures are kept for the next slices.
+    const uint64_t meta_used = world.meta.used_bytes;
+    for (unsigned i = 0; i < UNITS; i++) {
+        assert_true(thin_open(set, &units[i]));
+        assert_int_equal(thin_take(&units[i], 512), units[i].end - THIN_UNIT_BYTES);
+    }
+    assert_int_equal(world.meta.used_bytes, meta_used);
+}
+
+CASE(live_blocks_are_counted_by_their_size) {
+    uint32_t counts[THIN_SIZE_COUNT] = {0};
+    struct thin_unit unit = {NULL, 0, 0};
+    assert_true(thin_open(set, &unit));
+    const uintptr_t gone = thin_take(&unit, 48);
+    (void)thin_take(&unit, 48);
+    (void)thin_take(&unit, 48);
+    const uintptr_t last = thin_take(&unit, THIN_BLOCK_BYTES_MAX);
+    assert_true(give(gone));
+    thin_count(slab_of(last), counts);
+    for (unsigned granules = 0; granules < THIN_SIZE_COUNT; granules++) {
+        const unsigned expected = granules == 3 ? 2 : granules == THIN_SIZE_COUNT - 1 ? 1 : 0;
+        assert_int_equal(counts[granules], expected);
+    }
+}
+
+CASE(blocks_of_several_heaps_keep_their_contents_and_never_overlap) {
+    enum { HEAPS = 5, BLOCKS = 400 };
+    struct unit_chance chance = unit_chance_begin();
+    struct thin_unit units[HEAPS] = {{NULL, 0, 0}};
+    uintptr_t blocks[BLOCKS] = {0};
+    for (unsigned round = 0; round < 40000; round++) {
+        const unsigned i = unit_below(&chance, BLOCKS);
+        const unsigned char tag = (unsigned char)(i % 250 + 1);
+        if (blocks[i] != 0) {
+            const size_t bytes = size_of(blocks[i]);
+            assert_in_range(bytes, 16, THIN_BLOCK_BYTES_MAX);
+            assert_int_equal(*(const unsigned char *)blocks[i], tag);
+            assert_true(unit_is_all((const void *)blocks[i], tag, bytes));
+            assert_true(give(blocks[i]));
+            blocks[i] = 0;
+            continue;
+        }
+        struct thin_unit *const unit = &units[unit_below(&chance, HEAPS)];
+        const size_t bytes = 16 * (1 + unit_below(&chance, 32));
+        while ((blocks[i] = thin_take(unit, bytes)) == 0) {
+            thin_close(set, unit);
+            assert_true(thin_open(set, unit));
+        }
+        assert_int_equal(size_of(blocks[i]), bytes);
+        memset((void *)blocks[i], tag, bytes);
+    }
+}
+
+// ---- Threads ------------------------------------------------------------------------------------
+
+enum { THREADS = 4, SHARED_BLOCKS = 3000 };
+static uintptr_t shared_blocks[SHARED_BLOCKS];
+static _Atomic(unsigned) freed_count;
+
+static void *free_all(void *argument) {
+    (void)argument;
+    for (unsigned i = 0; i < SHARED_BLOCKS; i++) {
+        struct slab *const slab =
+            arena_slab_at(&world.arenas.primary, shared_blocks[i]);
+        if (thin_give(set, slab, shared_blocks[i])) {
+            atomic_fetch_add(&freed_count, 1);
+        }
+    }
+    return NULL;
+}
+
+CASE(of_several_threads_that_free_the_same_block_one_succeeds) {
+    struct thin_unit unit = {NULL, 0, 0};
+    uintptr_t keep[64]; // a live block in each slice, so that none goes back under the race
+    unsigned keep_count = 0;
+    atomic_store(&freed_count, 0);
+    for (unsigned i = 0; i < SHARED_BLOCKS; i++) {
+        while ((shared_blocks[i] = thin_take(&unit, 64)) == 0) {
+            thin_close(set, &unit);
+            assert_true(thin_open(set, &unit));
+            if (unit.bump % MALLOW_SLICE_BYTES == 0) {
+                keep[keep_count++] = thin_take(&unit, 16);
+            }
+        }
+    }
+    pthread_t threads[THREADS];
+    for (unsigned i = 0; i < THREADS; i++) {
+        assert_int_equal(pthread_create(&threads[i], NULL, free_all, NULL), 0);
+    }
+    for (unsigned i = 0; i < THREADS; i++) {
+        assert_int_equal(pthread_join(threads[i], NULL), 0);
+    }
+    assert_int_equal(atomic_load(&freed_count), SHARED_BLOCKS);
+    while (keep_count > 0) {
+        assert_true(give(keep[--keep_count]));
+    }
+    thin_close(set, &unit);
+    assert_null(set->available->next); // all the others went back
+    arena_world_check(&world);
+}
+
+#define THIN_CASE(name) cmocka_unit_test_setup_teardown(name, begin, end)
+
+int main(void) {
+    const struct CMUnitTest cases[] = {
+        THIN_CASE(a_unit_is_two_kibibytes_of_blocks_side_by_side),
+        THIN_CASE(only_the_start_of_a_live_block_has_a_size_and_can_be_freed),
+        THIN_CASE(a_block_is_freed_once_and_is_known_to_have_been),
+        THIN_CASE(a_unit_comes_back_when_it_is_closed_and_all_its_blocks_are_freed),
+        THIN_CASE(a_slice_goes_back_with_its_last_unit_unless_it_is_the_only_one),
+        THIN_CASE(live_blocks_are_counted_by_their_size),
+        THIN_CASE(blocks_of_several_heaps_keep_their_contents_and_never_overlap),
+        THIN_CASE(of_several_threads_that_free_the_same_block_one_succeeds),
+    };
+    return cmocka_run_group_tests(cases, NULL, NULL);
+}

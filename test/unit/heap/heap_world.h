@@ -1,0 +1,105 @@
+// SPDX-License-Identifier: MIT
+// Heaps: a private heap_shared over a small arena, as process.c makes one.
+#ifndef MALLOW_TEST_HEAP_WORLD_H
+#define MALLOW_TEST_HEAP_WORLD_H
+
+#include "../arena/world.h"
+#include "heap/heap.h"
+#include "slab/size_class.h"
+
+struct heap_world {
+    struct arena_world arena;
+    struct huge_set huges;
+    struct thin_set thins;
+    struct heap_shared shared;
+    struct heap *heap; // of this thread, made by the first case that needs one
+};
+
+static inline void heap_world_begin(struct heap_world *world) {
+    memset(world, 0, sizeof *world);
+    arena_world_begin(&world->arena);
+    huge_set_init(&world->huges, &world->arena.os, &world->arena.meta, &world->arena.map, 8 << 20);
+    thin_set_init(&world->thins, &world->arena.arenas);
+    world->shared.os = &world->arena.os;
+    world->shared.meta = &world->arena.meta;
+    world->shared.arenas = &world->arena.arenas;
+    world->shared.huges = &world->huges;
+    world->shared.thins = &world->thins;
+    world->shared.large_bytes_max = MALLOW_LARGE_BYTES_MAX;
+    world->heap = heap_adopt_or_create(&world->shared);
+    assert_non_null(world->heap);
+}
+
+static inline void heap_world_end(struct heap_world *world) {
+    while (world->huges.live != NULL) {
+        (void)huge_give(&world->huges, world->huges.live->address);
+    }
+    (void)huge_purge_all(&world->huges);
+    arena_world_end(&world->arena);
+}
+
+// ---- What has to hold of a heap whenever nobody is at work in it --------------------------------
+
+// Walks one class: its current slab, its queue; returns how many slabs that is.
+static inline unsigned heap_world_check_class(const struct heap *heap, unsigned class_index) {
+    unsigned count = 0;
+    const struct slab *const current = heap_current_slab(heap, class_index);
+    if (current != NULL) {
+        assert_int_equal(current->class_index, class_index);
+        assert_int_equal(current->is_current, 1);
+        assert_int_equal(slab_owner(current) & ~SLAB_OWNER_PENDING, (uintptr_t)heap);
+        assert_true(slab_audit(current));
+        count++;
+    }
+    const struct slab *const first = heap_queue_first(heap, class_index);
+    const struct slab *slab = first;
+    while (slab != NULL) {
+        assert_int_equal(slab->class_index, class_index);
+        assert_int_equal(slab->is_current, 0);
+        assert_int_equal(slab_owner(slab) & ~SLAB_OWNER_PENDING,
+                         (uintptr_t)heap | SLAB_OWNER_QUEUED);
+        assert_ptr_equal(slab->next->previous, slab);
+        assert_true(slab_audit(slab));
+        assert_true(slab->used_count < slab->capacity_count);
+        count++;
+        slab = slab->next != first ? slab->next : NULL;
+    }
+    return count;
+}
+
+static inline void heap_world_check(const struct heap_world *world, const struct heap *heap) {
+    unsigned listed = 0;
+    for (unsigned class_index = 0; class_index < MALLOW_CLASS_COUNT; class_index++) {
+        listed += heap_world_check_class(heap, class_index);
+    }
+    assert_true(listed <= heap->slab_count); // the others are full
+    for (size_t granules = 0; granules < MALLOW_DIRECT_COUNT; granules++) {
+        const unsigned class_index = size_class_of(granules << MALLOW_GRANULE_SHIFT);
+        const struct slab *const current = heap_current_slab(heap, class_index);
+        assert_ptr_equal(heap->direct[granules], current != NULL ? current : heap_empty.direct[0]);
+    }
+    unsigned owned = 0;
+    const struct arena *const primary = &world->arena.arenas.primary;
+    for (size_t i = 0; i < primary->committed_slices; i++) {
+        const struct slab *const slab = &primary->slabs[arena_slot_of(primary, i)];
+        owned += slab->kind == SLAB_BLOCKS && slab_owner_heap(slab) == (uintptr_t)heap;
+    }
+    for (const struct arena *arena = world->arena.arenas.secondary; arena != NULL;
+         arena = arena->next) {
+        for (size_t i = 0; i < arena->committed_slices; i++) {
+            owned += arena->slabs[i].kind == SLAB_BLOCKS &&
+                     slab_owner_heap(&arena->slabs[i]) == (uintptr_t)heap;
+        }
+    }
+    assert_int_equal(owned, heap->slab_count);
+    arena_world_check(&world->arena);
+}
+
+// Slices in use of the primary arena; the one in slot 0 never is.
+static inline size_t heap_world_slices_used(const struct heap_world *world) {
+    const struct arena *const primary = &world->arena.arenas.primary;
+    return primary->committed_slices == 0 ? 0
+                                          : primary->committed_slices - primary->free_slices - 1;
+}
+
+#endif

@@ -1,0 +1,216 @@
+// SPDX-License-Identifier: MIT
+// Heap birth and end: heaps of ended threads go to new threads whole, to running ones slab by slab.
+#include <pthread.h>
+
+#include "heap_world.h"
+
+static struct heap_world world;
+static struct heap *heap;
+
+static int begin(void **state) {
+    (void)state;
+    heap_world_begin(&world);
+    heap = world.heap;
+    return 0;
+}
+
+static int end(void **state) {
+    (void)state;
+    heap_world_end(&world);
+    return 0;
+}
+
+static struct heap *create(void) {
+    struct heap *const made = heap_adopt_or_create(&world.shared);
+    assert_non_null(made);
+    assert_int_equal(atomic_load(&made->state), HEAP_OWNED);
+    return made;
+}
+
+static uintptr_t allocate_in_slab(struct heap *from, size_t size) {
+    const uintptr_t address = heap_allocate_aligned(from, size, 16, false);
+    assert_true(address != 0);
+    return address;
+}
+
+CASE(a_new_heap_has_nothing_and_is_counted) {
+    struct heap *const made = create();
+    assert_ptr_not_equal(made, heap);
+    assert_int_equal(made->slab_count, 0);
+    assert_int_equal((uintptr_t)made & SLAB_OWNER_FLAGS, 0);
+    for (size_t i = 0; i < MALLOW_DIRECT_COUNT; i++) {
+        uintptr_t address;
+        assert_ptr_equal(made->direct[i], heap_empty.direct[0]);
+        assert_false(slab_take(made->direct[i], &address));
+    }
+    assert_int_equal(atomic_load(&world.shared.heap_count), 2);
+    assert_ptr_equal(atomic_load(&world.shared.heaps), made);
+    assert_ptr_equal(made->next_heap, heap);
+    heap_world_check(&world, made);
+}
+
+CASE(a_new_thread_takes_over_the_heap_of_one_that_ended_with_its_slabs) {
+    const uintptr_t block = allocate_in_slab(heap, 1000);
+    heap_abandon(heap);
+    assert_int_equal(atomic_load(&heap->state), HEAP_ABANDONED);
+    heap_world_check(&world, heap);
+    assert_ptr_equal(create(), heap);
+    assert_int_equal(atomic_load(&world.shared.adopted_count), 1);
+    assert_int_equal(atomic_load(&world.shared.heap_count), 1);
+    assert_int_equal(heap->slab_count, 1);
+    assert_ptr_equal(heap_identify(&world.shared, allocate_in_slab(heap, 1000)).slab,
+                     heap_identify(&world.shared, block).slab);
+    assert_ptr_not_equal(create(), heap); // once
+    heap_world_check(&world, heap);
+}
+
+CASE(heaps_are_taken_over_each_once) {
+    struct heap *heaps[6] = {heap};
+    for (unsigned i = 1; i < 6; i++) {
+        heaps[i] = create();
+    }
+    for (unsigned i = 0; i < 6; i++) {
+        heap_abandon(heaps[i]);
+    }
+    for (unsigned i = 0; i < 6; i++) {
+        struct heap *const again = create();
+        unsigned matches = 0;
+        for (unsigned j = 0; j < 6; j++) {
+            matches += again == heaps[j];
+            heaps[j] = again == heaps[j] ? NULL : heaps[j];
+        }
+        assert_int_equal(matches, 1);
+    }
+    assert_int_equal(atomic_load(&world.shared.heap_count), 6);
+}
+
+CASE(an_abandoned_heap_gives_back_its_empty_slabs_and_its_thin_unit) {
+    const uintptr_t blocks[] = {allocate_in_slab(heap, 1000), allocate_in_slab(heap, 20000)};
+    const uintptr_t thin = heap_allocate(heap, 64, false);
+    for (unsigned i = 0; i < 2; i++) {
+        assert_true(heap_free(&world.shared, heap, blocks[i]));
+    }
+    heap_abandon(heap);
+    assert_int_equal(heap->slab_count, 0);
+    assert_null(heap->thin.slice);
+    assert_int_equal(heap_world_slices_used(&world), 1); // the thin slice
+    assert_int_equal(heap_identify(&world.shared, thin).kind, HEAP_BLOCK_THIN);
+    heap_world_check(&world, heap);
+}
+
+CASE(a_running_thread_takes_a_slab_with_room_from_an_ended_one) {
+    const uintptr_t block = allocate_in_slab(heap, 1000);
+    struct slab *const slab = heap_identify(&world.shared, block).slab;
+    struct heap *const mine = create();
+    heap_abandon(heap);
+    const size_t before = heap_world_slices_used(&world);
+    assert_null(heap_adopt_slab(mine, size_class_of(5000))); // none of that class
+    assert_ptr_equal(heap_adopt_slab(mine, size_class_of(1000)), slab);
+    assert_int_equal(slab_owner(slab), (uintptr_t)mine | SLAB_OWNER_QUEUED);
+    heap_queue_push(mine, slab);
+    const uintptr_t other = allocate_in_slab(mine, 1000);
+    assert_ptr_equal(heap_identify(&world.shared, other).slab, slab);
+    assert_int_equal(slab_owner_heap(slab), (uintptr_t)mine);
+    assert_int_equal(heap->slab_count, 0);
+    assert_int_equal(mine->slab_count, 1);
+    assert_int_equal(heap_world_slices_used(&world), before);
+    heap_world_check(&world, heap);
+    heap_world_check(&world, mine);
+    assert_true(heap_free(&world.shared, mine, block)); // of the ended thread, now local
+    assert_false(slab_owner(slab) & SLAB_OWNER_PENDING);
+    assert_ptr_equal(create(), heap); // still on the stack
+}
+
+CASE(a_claimed_heap_is_passed_over_and_stays_on_the_stack) {
+    heap_abandon(heap);
+    assert_true(heap_claim(heap));
+    assert_false(heap_claim(heap));
+    struct heap *const other = create();
+    assert_ptr_not_equal(other, heap);
+    heap_unclaim(heap);
+    assert_int_equal(atomic_load(&heap->state), HEAP_ABANDONED);
+    assert_ptr_equal(create(), heap);
+    assert_false(heap_claim(heap)); // owned
+}
+
+CASE(a_fallback_heap_is_claimed_for_each_use_and_never_taken_over) {
+    struct heap *const fallback = heap_create_fallback(&world.shared);
+    assert_int_equal(atomic_load(&fallback->state), HEAP_ABANDONED);
+    assert_ptr_not_equal(create(), fallback);
+    assert_true(heap_claim(fallback));
+    const uintptr_t block = allocate_in_slab(fallback, 1000);
+    heap_unclaim(fallback);
+    assert_int_equal(slab_owner_heap(heap_identify(&world.shared, block).slab),
+                     (uintptr_t)fallback);
+}
+
+// ---- Threads that come and go -------------------------------------------------------------------
+
+enum { THREADS = 4, LIVES = 40, BLOCKS = 60 };
+static _Atomic(bool) went_wrong;
+static _Atomic(uintptr_t) passed_on[THREADS]; // a block that the next thread frees
+
+static void *live_often(void *argument) {
+    const size_t me = (size_t)(uintptr_t)argument;
+    for (unsigned life = 0; life < LIVES; life++) {
+        struct heap *const mine = heap_adopt_or_create(&world.shared);
+        uintptr_t blocks[BLOCKS];
+        for (unsigned i = 0; i < BLOCKS; i++) {
+            blocks[i] = heap_allocate(mine, 16 + 31 * i, false);
+            memset((void *)blocks[i], (int)me + 1, 16 + 31 * i);
+        }
+        const uintptr_t other = atomic_exchange(&passed_on[(me + 1) % THREADS], blocks[0]);
+        if (other != 0) {
+            (void)heap_free(&world.shared, mine, other);
+        }
+        for (unsigned i = 1; i < BLOCKS; i++) {
+            if (!unit_is_all((const void *)blocks[i], (unsigned char)(me + 1), 16 + 31 * i)) {
+                atomic_store(&went_wrong, true);
+            }
+            (void)heap_free(&world.shared, mine, blocks[i]);
+        }
+        heap_abandon(mine);
+    }
+    return NULL;
+}
+
+CASE(threads_that_come_and_go_use_few_heaps_and_leave_nothing) {
+    heap_abandon(heap);
+    pthread_t threads[THREADS];
+    for (size_t i = 0; i < THREADS; i++) {
+        assert_int_equal(pthread_create(&threads[i], NULL, live_often, (void *)i), 0);
+    }
+    for (size_t i = 0; i < THREADS; i++) {
+        assert_int_equal(pthread_join(threads[i], NULL), 0);
+    }
+    assert_false(atomic_load(&went_wrong));
+    // A birth finds a heap of an ended thread, unless the others hold them all: each its own, one
+    // that it puts back, and those that it looks through for a slab.
+    assert_true(atomic_load(&world.shared.heap_count) <= THREADS * (2 + MALLOW_ADOPT_BUDGET));
+    struct heap *const last = create();
+    for (size_t i = 0; i < THREADS; i++) {
+        const uintptr_t block = atomic_load(&passed_on[i]);
+        assert_true(heap_free(&world.shared, last, block));
+    }
+    heap_abandon(last);
+    for (const struct heap *at = atomic_load(&world.shared.heaps); at != NULL; at = at->next_heap) {
+        heap_world_check(&world, at);
+        assert_int_equal(at->slab_count, 0);
+    }
+}
+
+#define HEAP_CASE(name) cmocka_unit_test_setup_teardown(name, begin, end)
+
+int main(void) {
+    const struct CMUnitTest cases[] = {
+        HEAP_CASE(a_new_heap_has_nothing_and_is_counted),
+        HEAP_CASE(a_new_thread_takes_over_the_heap_of_one_that_ended_with_its_slabs),
+        HEAP_CASE(heaps_are_taken_over_each_once),
+        HEAP_CASE(an_abandoned_heap_gives_back_its_empty_slabs_and_its_thin_unit),
+        HEAP_CASE(a_running_thread_takes_a_slab_with_room_from_an_ended_one),
+        HEAP_CASE(a_claimed_heap_is_passed_over_and_stays_on_the_stack),
+        HEAP_CASE(a_fallback_heap_is_claimed_for_each_use_and_never_taken_over),
+        HEAP_CASE(threads_that_come_and_go_use_few_heaps_and_leave_nothing),
+    };
+    return cmocka_run_group_tests(cases, NULL, NULL);
+}

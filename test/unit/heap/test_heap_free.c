@@ -1,0 +1,192 @@
+// SPDX-License-Identifier: MIT
+// Heap: telling what a pointer is, freeing, and stopping at misuse with the right words.
+#include "heap_world.h"
+
+static struct heap_world world;
+static struct heap *heap;
+
+static int begin(void **state) {
+    (void)state;
+    heap_world_begin(&world);
+    heap = world.heap;
+    return 0;
+}
+
+static int end(void **state) {
+    (void)state;
+    heap_world_end(&world);
+    return 0;
+}
+
+static uintptr_t allocate(size_t size) {
+    const uintptr_t address = heap_allocate(heap, size, false);
+    assert_true(address != 0);
+    return address;
+}
+
+// A block in a slab, not among the thin ones.
+static uintptr_t allocate_in_slab(size_t size) {
+    return heap_allocate_aligned(heap, size, 16, false);
+}
+
+static enum heap_block_kind kind_of(uintptr_t address) {
+    return heap_identify(&world.shared, address).kind;
+}
+
+static void release(uintptr_t address) {
+    assert_true(heap_free(&world.shared, heap, address));
+}
+
+static void release_here(void *address) {
+    (void)heap_free(&world.shared, heap, (uintptr_t)address);
+}
+
+// By a thread that has no heap yet.
+static void release_elsewhere(void *address) {
+    (void)heap_free(&world.shared, (struct heap *)(uintptr_t)&heap_empty, (uintptr_t)address);
+}
+
+static bool dies(void (*run)(void *), uintptr_t address, const char *words) {
+    return unit_dies(run, (void *)address, words);
+}
+
+static const struct {
+    size_t size;
+    enum heap_block_kind kind;
+} kinds[] = {
+    {100, HEAP_BLOCK_THIN},     {1000, HEAP_BLOCK_SLAB},       {40000, HEAP_BLOCK_SLAB},
+    {300000, HEAP_BLOCK_LARGE}, {(3 << 20), HEAP_BLOCK_HUGE},
+};
+enum { KINDS = sizeof kinds / sizeof kinds[0] };
+
+CASE(only_the_start_of_a_live_block_is_one) {
+    for (unsigned i = 0; i < KINDS; i++) {
+        const uintptr_t block = allocate(kinds[i].size);
+        const struct heap_block found = heap_identify(&world.shared, block);
+        assert_int_equal(found.kind, kinds[i].kind);
+        assert_true(found.usable_bytes >= kinds[i].size);
+        for (size_t offset = 1; offset < found.usable_bytes; offset += offset < 64 ? 1 : 997) {
+            assert_int_equal(kind_of(block + offset), HEAP_BLOCK_NONE);
+        }
+        release(block);
+        assert_int_equal(kind_of(block), HEAP_BLOCK_NONE);
+    }
+}
+
+CASE(any_value_can_be_asked_about) {
+    (void)allocate(1000);
+    (void)allocate(3 << 20);
+    struct unit_chance chance = unit_chance_begin();
+    const uintptr_t base = world.arena.arenas.primary.base;
+    for (unsigned i = 0; i < 20000; i++) {
+        const uintptr_t wild = (uintptr_t)unit_next(&chance);
+        assert_int_equal(kind_of(wild), HEAP_BLOCK_NONE);
+        assert_int_equal(kind_of(base + (wild % WORLD_RESERVE_BYTES | 1)), HEAP_BLOCK_NONE);
+    }
+    for (unsigned bit = 0; bit < 64; bit++) {
+        assert_int_equal(kind_of(UINT64_C(1) << bit), HEAP_BLOCK_NONE);
+        assert_int_equal(kind_of(UINTPTR_MAX << bit), HEAP_BLOCK_NONE);
+    }
+    assert_int_equal(kind_of(0), HEAP_BLOCK_NONE);
+}
+
+CASE(an_address_that_is_not_ours_is_left_to_others) {
+    static char elsewhere[64];
+    assert_false(heap_free(&world.shared, heap, (uintptr_t)elsewhere));
+    assert_false(heap_free(&world.shared, heap, (uintptr_t)&elsewhere[8]));
+    assert_false(heap_free(&world.shared, heap, 4096));
+    assert_false(heap_free(&world.shared, heap, UINTPTR_MAX));
+    heap_report_misuse(&world.shared, (uintptr_t)elsewhere, "realloc"); // returns
+}
+
+CASE(a_second_free_of_any_kind_stops_the_program) {
+    for (unsigned i = 0; i < KINDS - 1; i++) { // a huge one is nobody's after its free
+        const uintptr_t block = allocate(kinds[i].size);
+        (void)allocate(kinds[i].size); // keeps the slab
+        release(block);
+        assert_true(dies(release_here, block, "double free"));
+        assert_true(dies(release_elsewhere, block, "double free"));
+    }
+}
+
+CASE(a_block_freed_by_another_thread_and_then_by_its_owner_stops_the_program) {
+    const uintptr_t block = allocate_in_slab(1000);
+    (void)allocate_in_slab(1000);
+    release_elsewhere((void *)block);
+    assert_true(dies(release_here, block, "double free"));
+    assert_true(dies(release_elsewhere, block, "double free"));
+    (void)heap_drain(heap, 1);
+    assert_true(dies(release_here, block, "double free"));
+    assert_true(dies(release_elsewhere, block, "double free"));
+}
+
+CASE(interior_and_misaligned_pointers_stop_the_program) {
+    for (unsigned i = 0; i < KINDS; i++) {
+        const uintptr_t block = allocate(kinds[i].size);
+        assert_true(dies(release_here, block + 16, "interior pointer"));
+        assert_true(dies(release_here, block + 8, "misaligned pointer"));
+        assert_true(dies(release_here, block + 1, "misaligned pointer"));
+        assert_true(dies(release_elsewhere, block + 32, "invalid free of 0x"));
+        assert_int_equal(kind_of(block), kinds[i].kind);
+    }
+}
+
+CASE(memory_of_ours_where_no_block_is_stops_the_program) {
+    const uintptr_t block = allocate_in_slab(1000);
+    const struct arena *const primary = &world.arena.arenas.primary;
+    const uintptr_t last = primary->base + (primary->committed_slices << MALLOW_SLICE_SHIFT);
+    assert_int_equal(arena_slab_at(primary, last - 64)->kind, SLAB_NONE);
+    assert_true(dies(release_here, last - 64, "no block is in use there"));
+    const struct slab *const slab = heap_identify(&world.shared, block).slab;
+    const uintptr_t tail = slab->start_address + slab->capacity_count * slab->block_bytes;
+    if (tail < bits_align_up(block, MALLOW_SLICE_BYTES)) {
+        assert_true(dies(release_here, tail, "behind the last block"));
+    }
+    // A block of the slab that was never handed out.
+    assert_true(dies(release_here, slab->start_address + 9 * slab->block_bytes, "double free"));
+}
+
+CASE(a_free_turns_a_full_slab_into_a_queued_one_and_an_empty_one_is_given_back) {
+    enum { BYTES = 8192 };
+    uintptr_t blocks[64];
+    const unsigned capacity = size_class_capacity(size_class_of(BYTES));
+    for (unsigned i = 0; i <= capacity; i++) { // one more: the first slab is full then
+        blocks[i] = allocate_in_slab(BYTES);
+    }
+    struct slab *const slab = heap_identify(&world.shared, blocks[0]).slab;
+    assert_ptr_equal(slab, heap_identify(&world.shared, blocks[capacity - 1]).slab);
+    assert_int_equal(slab_owner(slab), (uintptr_t)heap | SLAB_OWNER_FULL);
+    assert_null(heap_queue_first(heap, size_class_of(BYTES)));
+    release(blocks[3]);
+    assert_ptr_equal(heap_queue_first(heap, size_class_of(BYTES)), slab);
+    heap_world_check(&world, heap);
+    for (unsigned i = 0; i < capacity; i++) {
+        if (i != 3) {
+            assert_int_equal(slab->kind, SLAB_BLOCKS);
+            release(blocks[i]);
+            heap_world_check(&world, heap);
+        }
+    }
+    assert_int_equal(slab->kind, SLAB_NONE);
+    assert_null(heap_queue_first(heap, size_class_of(BYTES)));
+    assert_int_equal(heap->slab_count, 1); // the current one stays, even when empty
+    release(blocks[capacity]);
+    assert_int_equal(heap->slab_count, 1);
+    heap_world_check(&world, heap);
+}
+
+#define HEAP_CASE(name) cmocka_unit_test_setup_teardown(name, begin, end)
+
+int main(void) {
+    const struct CMUnitTest cases[] = {
+        HEAP_CASE(only_the_start_of_a_live_block_is_one),
+        HEAP_CASE(any_value_can_be_asked_about),
+        HEAP_CASE(an_address_that_is_not_ours_is_left_to_others),
+        HEAP_CASE(a_second_free_of_any_kind_stops_the_program),
+        HEAP_CASE(a_block_freed_by_another_thread_and_then_by_its_owner_stops_the_program),
+        HEAP_CASE(interior_and_misaligned_pointers_stop_the_program),
+        HEAP_CASE(memory_of_ours_where_no_block_is_stops_the_program),
+        HEAP_CASE(a_free_turns_a_full_slab_into_a_queued_one_and_an_empty_one_is_given_back),
+    };
+    return cmocka_run_group_tests(cases, NULL, NULL);
+}

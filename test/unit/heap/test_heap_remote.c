@@ -1,0 +1,291 @@
+// SPDX-License-Identifier: MIT
+// Heap and other threads: posts, draining, slabs that move while a post is on its way.
+#include <pthread.h>
+
+#include "heap_world.h"
+
+static struct heap_world world;
+static struct heap *heap;
+
+enum { BYTES = 8192, CLASS_BLOCKS = 8, MANY = 3 * CLASS_BLOCKS };
+static uintptr_t blocks[MANY];
+
+static int begin(void **state) {
+    (void)state;
+    heap_world_begin(&world);
+    heap = world.heap;
+    return 0;
+}
+
+static int end(void **state) {
+    (void)state;
+    heap_world_end(&world);
+    return 0;
+}
+
+static struct slab *slab_of(uintptr_t address) {
+    return heap_identify(&world.shared, address).slab;
+}
+
+// Three slabs or so of 8 KiB blocks, all but the last of them full.
+static void allocate_many(void) {
+    assert_true(size_class_capacity(size_class_of(BYTES)) >= CLASS_BLOCKS);
+    for (unsigned i = 0; i < MANY; i++) {
+        blocks[i] = heap_allocate(heap, BYTES, false);
+        assert_true(blocks[i] != 0);
+    }
+}
+
+// As a thread that does not own the slab would.
+static bool free_elsewhere(uintptr_t address) {
+    struct slab *const slab = slab_of(address);
+    return heap_free_remote(slab, arena_remote_of(&world.arena.arenas, slab),
+                            slab_index_of(slab, address));
+}
+
+static unsigned posts(const struct heap *of) {
+    unsigned count = 0;
+    const struct slab_remote *post = atomic_load(&of->ready);
+    for (; post != NULL; post = atomic_load(&post->next_posted)) {
+        count++;
+    }
+    return count;
+}
+
+CASE(a_slab_is_posted_once_however_many_of_its_blocks_are_freed) {
+    allocate_many();
+    for (unsigned i = 0; i < 4; i++) {
+        (void)free_elsewhere(blocks[i]);
+        assert_int_equal(posts(heap), 1);
+        assert_int_equal(heap_identify(&world.shared, blocks[i]).kind, HEAP_BLOCK_NONE);
+    }
+    const struct slab *const slab = slab_of(blocks[4]);
+    assert_int_equal(slab->used_count, slab->capacity_count); // not yet collected
+    assert_int_equal(heap_drain(heap, 10), 1);
+    assert_int_equal(posts(heap), 0);
+    assert_int_equal(slab->used_count, slab->capacity_count - 4);
+    assert_ptr_equal(heap_queue_first(heap, size_class_of(BYTES)), slab); // it was full
+    assert_int_equal(heap_drain(heap, 10), 0);
+    heap_world_check(&world, heap);
+}
+
+CASE(draining_keeps_to_its_budget_and_the_rest_for_later) {
+    allocate_many();
+    struct slab *const slabs[] = {slab_of(blocks[0]), slab_of(blocks[CLASS_BLOCKS]),
+                                  slab_of(blocks[MANY - 1])};
+    assert_true(slabs[0] != slabs[1] && slabs[1] != slabs[2]);
+    (void)free_elsewhere(blocks[0]);
+    (void)free_elsewhere(blocks[CLASS_BLOCKS]);
+    (void)free_elsewhere(blocks[MANY - 1]);
+    assert_int_equal(posts(heap), 3);
+    assert_int_equal(heap_drain(heap, 2), 2);
+    (void)free_elsewhere(blocks[MANY - 2]);
+    unsigned rest = 0;
+    unsigned count;
+    while ((count = heap_drain(heap, 1)) > 0) {
+        rest += count;
+    }
+    assert_in_range(rest, 1, 2);
+    for (unsigned i = 0; i < 3; i++) {
+        assert_false(slab_owner(slabs[i]) & SLAB_OWNER_PENDING);
+        assert_false(slab_remote_any(arena_remote_of(&world.arena.arenas, slabs[i]),
+                                     MALLOW_SLAB_WORDS));
+    }
+    heap_world_check(&world, heap);
+}
+
+CASE(a_slab_whose_blocks_were_all_freed_elsewhere_goes_back) {
+    allocate_many();
+    struct slab *const slab = slab_of(blocks[0]);
+    for (unsigned i = 0; i < MANY && slab_of(blocks[i]) == slab; i++) {
+        const bool last = slab_of(blocks[i + 1]) != slab;
+        assert_int_equal(free_elsewhere(blocks[i]), last); // the last one tells
+    }
+    assert_int_equal(slab->kind, SLAB_BLOCKS); // never before the owner has collected
+    (void)heap_drain(heap, 10);
+    assert_int_equal(slab->kind, SLAB_NONE);
+    heap_world_check(&world, heap);
+}
+
+CASE(a_full_slab_that_others_have_emptied_goes_back_while_its_owner_sleeps) {
+    struct heap *const other = heap_adopt_or_create(&world.shared);
+    allocate_many();
+    struct slab *const slab = slab_of(blocks[0]);
+    const uint32_t before = heap->slab_count;
+    for (unsigned i = 0; i < MANY && slab_of(blocks[i]) == slab; i++) {
+        assert_true(heap_free(&world.shared, other, blocks[i]));
+    }
+    assert_int_equal(slab->kind, SLAB_NONE);
+    assert_int_equal(heap->slab_count, before - 1);
+    assert_int_equal(other->slab_count, 0);
+    (void)heap_drain(heap, 10); // the post that is left finds nothing to do
+    heap_world_check(&world, heap);
+    heap_world_check(&world, other);
+}
+
+CASE(a_slab_is_held_by_its_own_heap_alone) {
+    struct heap *const other = heap_adopt_or_create(&world.shared);
+    allocate_many();
+    struct slab *const full = slab_of(blocks[0]);
+    struct slab *const current = slab_of(blocks[MANY - 1]);
+    assert_int_equal(heap_hold_slab(other, full), HEAP_HOLD_LOST);
+    assert_int_equal(heap_hold_slab(heap, current), HEAP_HOLD_LISTED);
+    heap_take_full(other, current); // is not full: nothing happens
+    assert_int_equal(slab_owner_heap(current), (uintptr_t)heap);
+    assert_int_equal(heap_hold_slab(heap, full), HEAP_HOLD_WAS_FULL);
+    heap_take_full(other, full); // held
+    assert_int_equal(slab_owner(full), (uintptr_t)heap | SLAB_OWNER_QUEUED);
+    heap_queue_push(heap, full);
+    heap_queue_remove(heap, full);
+    slab_change_owner(full, (uintptr_t)heap | SLAB_OWNER_FULL);
+    heap_world_check(&world, heap);
+}
+
+CASE(an_allocation_takes_blocks_that_others_have_freed_before_fresh_memory) {
+    allocate_many();
+    while (slab_of(heap_allocate(heap, BYTES, false)) == slab_of(blocks[MANY - 1])) {
+    } // the last slab is full as well
+    struct slab *const current = heap_current_slab(heap, size_class_of(BYTES));
+    uintptr_t last;
+    do {
+        last = heap_allocate(heap, BYTES, false);
+    } while (slab_count_used(current) < current->capacity_count);
+    const size_t before = heap_world_slices_used(&world);
+    (void)free_elsewhere(blocks[2]);
+    assert_int_equal(heap_allocate(heap, BYTES, false), blocks[2]);
+    (void)free_elsewhere(last);
+    (void)heap_allocate(heap, BYTES, false);
+    assert_int_equal(heap_world_slices_used(&world), before);
+    heap_world_check(&world, heap);
+}
+
+CASE(the_owner_that_frees_into_a_pending_slab_collects_it_first) {
+    allocate_many();
+    struct slab *const slab = slab_of(blocks[0]);
+    (void)free_elsewhere(blocks[0]);
+    (void)free_elsewhere(blocks[1]);
+    assert_true(heap_free(&world.shared, heap, blocks[2]));
+    assert_false(slab_owner(slab) & SLAB_OWNER_PENDING);
+    assert_int_equal(slab->used_count, slab->capacity_count - 3);
+    assert_int_equal(posts(heap), 1); // of the post, nothing is left to do
+    assert_int_equal(heap_drain(heap, 10), 1);
+    assert_int_equal(slab->used_count, slab->capacity_count - 3);
+    heap_world_check(&world, heap);
+}
+
+CASE(a_post_follows_a_slab_that_has_moved_to_another_heap) {
+    struct heap *const other = heap_adopt_or_create(&world.shared);
+    assert_true(heap_prepare_class(other, size_class_of(BYTES)));
+    allocate_many();
+    assert_true(heap_free(&world.shared, heap, blocks[3]));
+    struct slab *const slab = slab_of(blocks[0]);
+    heap_abandon(heap);
+    assert_true(heap_claim(heap)); // so that the free below only posts
+    (void)free_elsewhere(blocks[0]);
+    assert_int_equal(posts(heap), 1);
+    heap_queue_remove(heap, slab);
+    heap->slab_count--;
+    other->slab_count++;
+    slab_change_owner(slab, (uintptr_t)other | SLAB_OWNER_QUEUED);
+    heap_queue_push(other, slab);
+    heap_unclaim(heap); // finds that the slab has moved
+    assert_int_equal(posts(heap), 0);
+    assert_int_equal(posts(other), 1);
+    assert_int_equal(heap_drain(other, 10), 1);
+    assert_int_equal(slab->used_count, slab->capacity_count - 2);
+    heap_world_check(&world, heap);
+    heap_world_check(&world, other);
+}
+
+CASE(a_free_into_the_heap_of_an_ended_thread_is_collected_at_once) {
+    allocate_many();
+    heap_abandon(heap);
+    for (unsigned i = 0; i < MANY; i++) {
+        (void)free_elsewhere(blocks[i]);
+        assert_int_equal(posts(heap), 0);
+        assert_int_equal(atomic_load(&heap->state), HEAP_ABANDONED);
+        heap_world_check(&world, heap);
+    }
+    assert_int_equal(heap->slab_count, 0);
+    assert_int_equal(heap_world_slices_used(&world), 0);
+}
+
+// ---- Producers and consumers --------------------------------------------------------------------
+
+enum { PAIRS = 2, ROUNDS = 200000, SLOTS = 64 };
+static _Atomic(uintptr_t) slots[PAIRS][SLOTS];
+static _Atomic(bool) went_wrong;
+
+static void *produce(void *argument) {
+    _Atomic(uintptr_t) *const row = slots[(size_t)argument];
+    struct heap *const mine = heap_adopt_or_create(&world.shared);
+    for (unsigned round = 0; round < ROUNDS; round++) {
+        const size_t size = 16 + 8 * (round % 120);
+        const uintptr_t block = heap_allocate(mine, size, false);
+        *(uint64_t *)block = block;
+        *(uint64_t *)(block + 8) = round;
+        uintptr_t expected = 0;
+        if (!atomic_compare_exchange_strong(&row[round % SLOTS], &expected, block)) {
+            (void)heap_free(&world.shared, mine, block); // the consumer is behind
+        }
+    }
+    heap_abandon(mine);
+    return NULL;
+}
+
+static void *consume(void *argument) {
+    _Atomic(uintptr_t) *const row = slots[(size_t)argument];
+    struct heap *const mine = heap_adopt_or_create(&world.shared);
+    for (unsigned round = 0; round < ROUNDS; round++) {
+        const uintptr_t block = atomic_exchange(&row[round % SLOTS], 0);
+        if (block != 0) {
+            if (*(const uint64_t *)block != block) {
+                atomic_store(&went_wrong, true);
+            }
+            (void)heap_free(&world.shared, mine, block);
+        }
+    }
+    heap_abandon(mine);
+    return NULL;
+}
+
+CASE(nothing_is_lost_when_threads_free_what_others_allocate) {
+    pthread_t threads[2 * PAIRS];
+    memset(slots, 0, sizeof slots);
+    for (size_t i = 0; i < PAIRS; i++) {
+        assert_int_equal(pthread_create(&threads[2 * i], NULL, produce, (void *)i), 0);
+        assert_int_equal(pthread_create(&threads[2 * i + 1], NULL, consume, (void *)i), 0);
+    }
+    for (size_t i = 0; i < 2 * PAIRS; i++) {
+        assert_int_equal(pthread_join(threads[i], NULL), 0);
+    }
+    assert_false(atomic_load(&went_wrong));
+    for (size_t i = 0; i < PAIRS * SLOTS; i++) {
+        const uintptr_t block = atomic_load(&slots[i / SLOTS][i % SLOTS]);
+        assert_true(block == 0 || heap_free(&world.shared, heap, block));
+    }
+    for (const struct heap *at = atomic_load(&world.shared.heaps); at != NULL; at = at->next_heap) {
+        assert_int_equal(posts(at), 0);
+        assert_int_equal(at->slab_count, 0);
+        heap_world_check(&world, at);
+    }
+    assert_true(heap_world_slices_used(&world) <= 1); // a thin slice
+}
+
+#define HEAP_CASE(name) cmocka_unit_test_setup_teardown(name, begin, end)
+
+int main(void) {
+    const struct CMUnitTest cases[] = {
+        HEAP_CASE(a_slab_is_posted_once_however_many_of_its_blocks_are_freed),
+        HEAP_CASE(draining_keeps_to_its_budget_and_the_rest_for_later),
+        HEAP_CASE(a_slab_whose_blocks_were_all_freed_elsewhere_goes_back),
+        HEAP_CASE(a_full_slab_that_others_have_emptied_goes_back_while_its_owner_sleeps),
+        HEAP_CASE(a_slab_is_held_by_its_own_heap_alone),
+        HEAP_CASE(an_allocation_takes_blocks_that_others_have_freed_before_fresh_memory),
+        HEAP_CASE(the_owner_that_frees_into_a_pending_slab_collects_it_first),
+        HEAP_CASE(a_post_follows_a_slab_that_has_moved_to_another_heap),
+        HEAP_CASE(a_free_into_the_heap_of_an_ended_thread_is_collected_at_once),
+        HEAP_CASE(nothing_is_lost_when_threads_free_what_others_allocate),
+    };
+    return cmocka_run_group_tests(cases, NULL, NULL);
+}

@@ -1,0 +1,127 @@
+// SPDX-License-Identifier: MIT
+// Meta: memory for our own structures.
+#include "meta/meta.h"
+
+#include <pthread.h>
+
+#include "../unit.h"
+
+static struct os os;
+static struct meta meta;
+
+static int begin(void **state) {
+    (void)state;
+    memset(&os, 0, sizeof os);
+    memset(&meta, 0, sizeof meta);
+    os_init(&os);
+    meta_init(&meta, &os);
+    return 0;
+}
+
+static void touch(void *address) {
+    *(volatile char *)address = 1;
+}
+
+static bool faults(uintptr_t address) {
+    fflush(NULL);
+    const pid_t child = fork();
+    if (child == 0) {
+        signal(SIGSEGV, SIG_DFL);
+        touch((void *)address);
+        _exit(0);
+    }
+    int status = 0;
+    waitpid(child, &status, 0);
+    return WIFSIGNALED(status);
+}
+
+CASE(structures_are_zero_on_lines_of_their_own_and_never_overlap) {
+    enum { COUNT = 2000 };
+    static unsigned char *taken[COUNT];
+    static size_t sizes[COUNT];
+    struct unit_chance chance = unit_chance_begin();
+    for (unsigned i = 0; i < COUNT; i++) {
+        sizes[i] = 1 + unit_below(&chance, i % 100 == 0 ? 200000 : 300);
+        taken[i] = meta_take(&meta, sizes[i]);
+        assert_non_null(taken[i]);
+        assert_int_equal((uintptr_t)taken[i] % MALLOW_CACHE_LINE, 0);
+        assert_int_equal(taken[i][0], 0);
+        assert_true(unit_is_all(taken[i], 0, sizes[i]));
+        memset(taken[i], (int)(i % 250 + 1), sizes[i]);
+    }
+    for (unsigned i = 0; i < COUNT; i++) {
+        assert_int_equal(taken[i][0], i % 250 + 1);
+        assert_true(unit_is_all(taken[i], (unsigned char)(i % 250 + 1), sizes[i]));
+    }
+}
+
+CASE(the_counters_add_up) {
+    assert_int_equal(meta.used_bytes, 0);
+    (void)meta_take(&meta, 1);
+    assert_int_equal(meta.used_bytes, MALLOW_CACHE_LINE);
+    assert_int_equal(meta.committed_bytes, 64 << 10);
+    (void)meta_take(&meta, 100);
+    assert_int_equal(meta.used_bytes, 3 * MALLOW_CACHE_LINE);
+    (void)meta_take(&meta, 300000);
+    assert_true(meta.committed_bytes >= (64 << 10) + 300000);
+    assert_int_equal(os.map_count, 4); // a reservation and a commitment each
+    while (meta.bump_end - meta.bump >= MALLOW_CACHE_LINE) { // to the end of the region
+        (void)meta_take(&meta, MALLOW_CACHE_LINE);
+    }
+    assert_int_equal(os.map_count, 4);
+}
+
+CASE(a_region_lies_between_two_pages_that_nobody_can_touch) {
+    const uintptr_t first = (uintptr_t)meta_take(&meta, 64);
+    assert_false(faults(first));
+    assert_true(faults(first - 1));
+    assert_false(faults(meta.bump_end - 1));
+    assert_true(faults(meta.bump_end));
+}
+
+CASE(a_refusal_of_the_kernel_leaves_all_as_it_was) {
+    unsigned char *const before = meta_take(&meta, 64);
+    const uint64_t used = meta.used_bytes;
+    assert_null(meta_take(&meta, (size_t)1 << 60));
+    assert_int_equal(meta.used_bytes, used);
+    assert_ptr_equal(meta_take(&meta, 64), before + 64);
+}
+
+enum { THREADS = 4, EACH = 3000 };
+static uint64_t *taken_by[THREADS][EACH];
+
+static void *take_many(void *argument) {
+    const size_t me = (size_t)(uintptr_t)argument;
+    for (size_t i = 0; i < EACH; i++) {
+        taken_by[me][i] = meta_take(&meta, 64);
+        *taken_by[me][i] = me * EACH + i + 1;
+    }
+    return NULL;
+}
+
+CASE(threads_get_different_structures) {
+    pthread_t threads[THREADS];
+    for (size_t i = 0; i < THREADS; i++) {
+        assert_int_equal(pthread_create(&threads[i], NULL, take_many, (void *)i), 0);
+    }
+    for (size_t i = 0; i < THREADS; i++) {
+        assert_int_equal(pthread_join(threads[i], NULL), 0);
+    }
+    for (size_t i = 0; i < THREADS * EACH; i++) {
+        assert_int_equal(*taken_by[i / EACH][i % EACH], i + 1);
+    }
+    assert_int_equal(meta.used_bytes, THREADS * EACH * 64);
+}
+
+#define META_CASE(name) cmocka_unit_test_setup(name, begin)
+
+int main(void) {
+    const struct CMUnitTest cases[] = {
+        META_CASE(structures_are_zero_on_lines_of_their_own_and_never_overlap),
+        META_CASE(the_counters_add_up),
+        META_CASE(a_region_lies_between_two_pages_that_nobody_can_touch),
+        META_CASE(a_refusal_of_the_kernel_leaves_all_as_it_was),
+        META_CASE(threads_get_different_structures),
+    };
+    return cmocka_run_group_tests(cases, NULL, NULL);
+}

@@ -1,0 +1,61 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: MIT
+# Installs the library into a folder of its own and uses it in every way a program can: find_package
+# (shared, static, all static), the override object, pkg-config. Each says whose malloc it has.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+stage=$PWD/build/package-check
+rm -rf "$stage"
+mkdir -p "$stage/consumer"
+
+cmake --preset release >/dev/null
+cmake --build build --target lib >/dev/null
+cmake --install build --prefix "$stage/usr" >/dev/null
+
+cat >"$stage/consumer/main.c" <<'EOT'
+#include <mallow/mallow.h>
+#include <stdio.h>
+#include <stdlib.h>
+int main(void)
+{
+    char *block = malloc(100);
+    int owned = mw_is_owned(block);
+    free(block);
+    printf("%s: malloc is %s\n", mw_version_text(), owned ? "mallow's" : "another's");
+    return owned ? 0 : 1;
+}
+EOT
+cat >"$stage/consumer/CMakeLists.txt" <<'EOT'
+cmake_minimum_required(VERSION 3.25)
+project(consumer C)
+find_package(mallow 0.1 REQUIRED)
+add_executable(with_shared main.c)
+target_link_libraries(with_shared PRIVATE mallow::mallow)
+add_executable(with_static main.c)
+target_link_libraries(with_static PRIVATE mallow::static)
+add_executable(with_object main.c ${MALLOW_OVERRIDE_OBJECT})
+get_target_property(headers mallow::mallow INTERFACE_INCLUDE_DIRECTORIES)
+target_include_directories(with_object PRIVATE ${headers})
+add_executable(all_static main.c)
+target_link_options(all_static PRIVATE -static)
+target_link_libraries(all_static PRIVATE mallow::static)
+EOT
+
+passed=0
+cmake -S "$stage/consumer" -B "$stage/build" -DCMAKE_PREFIX_PATH="$stage/usr" >/dev/null
+cmake --build "$stage/build" >/dev/null
+for program in with_shared with_static with_object all_static; do
+    echo "$program: $("$stage/build/$program")"
+    passed=$((passed + 1))
+done
+
+# By hand: the flags of mallow.pc, which is relocatable; pkg-config itself may not be installed.
+if command -v pkg-config >/dev/null; then
+    pc=$(dirname "$(find "$stage/usr" -name mallow.pc)")
+    flags=$(PKG_CONFIG_PATH=$pc pkg-config --cflags --libs mallow)
+    # shellcheck disable=SC2086
+    cc -o "$stage/by_pkg_config" "$stage/consumer/main.c" $flags
+    echo "by_pkg_config: $(LD_LIBRARY_PATH=$(dirname "$pc") "$stage/by_pkg_config")"
+    passed=$((passed + 1))
+fi
+echo "$passed passed, 0 failed"
