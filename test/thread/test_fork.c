@@ -75,8 +75,13 @@ static void work(struct chance *chance, size_t steps)
     }
 }
 
+// The first fork waits until every busy thread has started: libasan of gcc 12 does not hold its own
+// allocator's locks across fork, and a thread that is just starting takes them; its child hung there.
+static pthread_barrier_t all_started;
+
 static void *busy_thread(void *argument)
 {
+    pthread_barrier_wait(&all_started);
     struct chance chance = {(uint64_t)(uintptr_t)argument};
     while (!atomic_load_explicit(&busy_stop, memory_order_relaxed)) {
         work(&chance, 200);
@@ -134,9 +139,11 @@ static void storm(size_t forks)
 {
     pthread_t threads[BUSY_THREADS];
     atomic_store(&busy_stop, false);
+    pthread_barrier_init(&all_started, NULL, BUSY_THREADS + 1);
     for (size_t i = 0; i < BUSY_THREADS; i++) {
         CHECK(pthread_create(&threads[i], NULL, busy_thread, (void *)(uintptr_t)(i + 1)) == 0, "pthread_create");
     }
+    pthread_barrier_wait(&all_started);
     struct chance chance = {99};
     for (size_t number = 0; number < forks; number++) {
         unsigned char *const block = fam_malloc(1000);
