@@ -21,6 +21,7 @@
 #include "arena/arena.c"
 #include "arena/arena_grow.c"
 #include "arena/huge.c"
+#include "arena/huge_cache.c"
 #include "arena/thin.c"
 
 #include "heap/heap.c"

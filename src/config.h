@@ -78,7 +78,7 @@
 #define MALLOW_UNCLAIM_BUDGET 256U    // posted slabs collected before an ended heap is left alone
 #define MALLOW_ADOPT_BUDGET 4U        // ended threads' heaps looked at for one slab
 #define MALLOW_FIT_CANDIDATES 4U      // chunks looked at before a certain fit is taken
-#define MALLOW_HUGE_CACHE_COUNT 16U   // freed mappings kept
+#define MALLOW_HUGE_CACHE_COUNT 64U   // pieces of freed huge blocks kept
 
 #define MALLOW_CACHE_LINE 64
 

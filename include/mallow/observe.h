@@ -30,7 +30,7 @@ struct mw_stats {
     uint64_t slab_count;        // slabs in use
     uint64_t span_bytes;        // address space of slabs and large blocks in use
     uint64_t free_dirty_bytes;  // free spans whose pages are still with us (upper bound of their RSS)
-    uint64_t huge_cached_bytes; // freed mappings kept for reuse
+    uint64_t huge_cached_bytes; // memory of freed huge blocks kept for reuse
     uint64_t committed_bytes;   // readable and writable memory for blocks
     uint64_t reserved_bytes;    // address space reserved
     uint64_t meta_bytes;        // committed for our own structures

@@ -100,7 +100,9 @@ MALLOW_INTERNAL MALLOW_NOINLINE void api_free_slow(void *block) {
         return;
     }
     struct process *const process = process_ready();
-    if (likely(heap_free(&process->shared, heap_current(), (uintptr_t)block))) {
+    struct heap *const heap = heap_current();
+    if (heap_free_near(&process->shared, heap, (uintptr_t)block) ||
+        likely(heap_free(&process->shared, heap, (uintptr_t)block))) {
         return;
     }
     const int error = errno;

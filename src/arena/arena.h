@@ -21,18 +21,20 @@
 #include "slab/slab.h"
 
 struct arena {
-    uintptr_t base;              // first slice; chunk-aligned
+    // Set once: read with every block that a thread frees for another.
+    _Alignas(MALLOW_CACHE_LINE) uintptr_t base; // first slice; chunk-aligned
     size_t slice_count;          // reserved
-    size_t committed_slices;     // readable and writable, from below
-    size_t header_slices;        // slices whose headers and remote parts are writable
     struct slab *slabs;          // table of header slots
     struct slab_remote *remotes; // table of remote parts, in the same order
     size_t slot_mask;            // primary: slot = address / slice, masked; the table wraps round
     size_t rotation;             // slot of slice 0
-    struct chunk_map map;
-    size_t free_slices;          // committed and free
     uintptr_t reserved_address;  // the whole reservation
     size_t reserved_bytes;
+    // Changes with every span.
+    size_t committed_slices;     // readable and writable, from below
+    size_t header_slices;        // slices whose headers and remote parts are writable
+    struct chunk_map map;
+    size_t free_slices;          // committed and free
     struct arena *next;          // secondary arenas, newest first
 };
 
@@ -40,8 +42,8 @@ struct arena_set {
     struct os *os;
     struct meta *meta;
     struct address_map *map;        // entries: secondary arenas (bit 0 set) and huge blocks
-    struct os_lock lock;
     struct arena primary;
+    struct os_lock lock;
     struct arena *secondary;        // under lock
     struct arena *recycled;         // structures of arenas that were given back; under lock
     size_t secondary_bytes;         // size of a new one

@@ -4,15 +4,12 @@
 
 #include "base/bits.h"
 
-enum { HUGE_CACHE_WORTH_FIRST = 2 << 20 };
-
 MALLOW_INTERNAL void huge_set_init(struct huge_set *set, struct os *os, struct meta *meta,
                                    struct address_map *map, size_t cache_limit) {
     set->os = os;
     set->meta = meta;
     set->map = map;
-    set->cache_limit = cache_limit;
-    set->cache_worth = HUGE_CACHE_WORTH_FIRST;
+    huge_cache_init(&set->cache, os, cache_limit);
 }
 
 // Whole pages, and enough of them for the address map to tell blocks apart. 0 on overflow.
@@ -21,70 +18,6 @@ static size_t huge_mapped_bytes(const struct huge_set *set, size_t bytes) {
         return 0;
     }
     return bits_max(bits_align_up(bytes, set->os->page_bytes), MALLOW_MAP_BYTES);
-}
-
-// ---- Cache --------------------------------------------------------------------------------------
-
-static struct huge_mapping huge_cache_remove_locked(struct huge_set *set, unsigned index) {
-    const struct huge_mapping mapping = set->cache[index];
-    set->cache[index] = set->cache[--set->cache_count];
-    set->cached_bytes -= mapping.bytes;
-    return mapping;
-}
-
-// The smallest cached mapping that is large enough, else the largest; {0, 0} if there is none.
-static struct huge_mapping huge_cache_take_locked(struct huge_set *set, size_t bytes) {
-    unsigned best = set->cache_count;
-    for (unsigned i = 0; i < set->cache_count; i++) {
-        if (best == set->cache_count) {
-            best = i;
-            continue;
-        }
-        const size_t have = set->cache[best].bytes;
-        const size_t other = set->cache[i].bytes;
-        const bool better = have >= bytes ? other >= bytes && other < have : other > have;
-        if (better) {
-            best = i;
-        }
-    }
-    if (best == set->cache_count) {
-        return (struct huge_mapping){0, 0};
-    }
-    return huge_cache_remove_locked(set, best);
-}
-
-// Makes a cached mapping fit: the excess is cut off, what lacks is added by the kernel.
-static uintptr_t huge_cache_fit(struct huge_set *set, struct huge_mapping mapping, size_t bytes) {
-    if (mapping.bytes == bytes) {
-        return mapping.address;
-    }
-    const uintptr_t address = os_remap(set->os, mapping.address, mapping.bytes, bytes, true);
-    if (address == 0) {
-        (void)os_unmap(set->os, mapping.address, mapping.bytes);
-    }
-    return address;
-}
-
-// Gives a mapping back, or keeps it for reuse. If the kernel cannot unmap (no mapping to spare), it
-// is purged and kept whatever the limit; if there is no room for that either, its address space is
-// lost.
-static void huge_dispose_locked(struct huge_set *set, struct huge_mapping mapping) {
-    const bool room = set->cache_count < MALLOW_HUGE_CACHE_COUNT;
-    const size_t limit = bits_min(set->cache_limit, set->cache_worth);
-    if (room && mapping.bytes <= limit - bits_min(set->cached_bytes, limit)) {
-        set->cache[set->cache_count++] = mapping;
-        set->cached_bytes += mapping.bytes;
-        return;
-    }
-    if (os_unmap(set->os, mapping.address, mapping.bytes)) {
-        set->regret = true;
-        return;
-    }
-    (void)os_purge(set->os, mapping.address, mapping.bytes);
-    if (room) {
-        set->cache[set->cache_count++] = mapping;
-        set->cached_bytes += mapping.bytes;
-    }
 }
 
 // ---- Records ------------------------------------------------------------------------------------
@@ -132,20 +65,15 @@ static void huge_unlink_locked(struct huge_set *set, struct huge *record) {
 
 // A mapping for a request, from the cache where that helps.
 static struct huge_mapping huge_map_locked(struct huge_set *set, size_t mapped_bytes,
-                                           size_t alignment, bool zeroed) {
+                                           size_t alignment, bool zeroed, struct huge_cuts *cuts) {
     // Fresh pages are zero already, and cost nothing until they are touched.
     if (!zeroed && alignment <= set->os->page_bytes) {
-        const struct huge_mapping cached = huge_cache_take_locked(set, mapped_bytes);
-        if (cached.address != 0) {
-            const uintptr_t address = huge_cache_fit(set, cached, mapped_bytes);
-            if (address != 0) {
-                return (struct huge_mapping){address, mapped_bytes};
-            }
-        } else if (set->regret && mapped_bytes <= set->cache_limit) {
-            set->regret = false;
-            set->cache_worth =
-                bits_min(set->cache_limit, bits_max(2 * set->cache_worth, mapped_bytes));
+        const uintptr_t address = huge_cache_take(&set->cache, mapped_bytes, set->live_bytes, cuts);
+        if (address != 0) {
+            return (struct huge_mapping){address, mapped_bytes};
         }
+    } else if (zeroed) {
+        huge_cache_unlearn(&set->cache, mapped_bytes);
     }
     return (struct huge_mapping){os_map(set->os, mapped_bytes, alignment), mapped_bytes};
 }
@@ -172,7 +100,8 @@ MALLOW_INTERNAL uintptr_t huge_take(struct huge_set *set, size_t bytes, size_t a
     struct huge *const record =
         address_map_prepare_locked(set->map) ? huge_record_take_locked(set) : NULL;
     if (record != NULL) {
-        mapping = huge_map_locked(set, mapped_bytes, alignment, zeroed);
+        record->cuts = (struct huge_cuts){{0}};
+        mapping = huge_map_locked(set, mapped_bytes, alignment, zeroed, &record->cuts);
         if (mapping.address == 0) {
             huge_record_give_locked(set, record);
         } else {
@@ -196,6 +125,7 @@ MALLOW_INTERNAL uintptr_t huge_take_at(struct huge_set *set, size_t bytes, size_
     struct huge *const record =
         address_map_prepare_locked(set->map) ? huge_record_take_locked(set) : NULL;
     if (record != NULL) {
+        record->cuts = (struct huge_cuts){{0}};
         mapping.address = os_map(set->os, mapping.bytes, 1);
         if (mapping.address == 0) {
             huge_record_give_locked(set, record);
@@ -236,11 +166,32 @@ MALLOW_INTERNAL bool huge_give(struct huge_set *set, uintptr_t address) {
         const struct huge_mapping mapping = {huge->map_address, huge->mapped_bytes};
         huge_unlink_locked(set, huge);
         (void)address_map_set_locked(set->map, address, 0);
+        const struct huge_cuts cuts = huge->cuts;
         huge_record_give_locked(set, huge);
-        huge_dispose_locked(set, mapping);
+        huge_cache_give(&set->cache, mapping, set->live_bytes, &cuts);
     }
     os_lock_drop(&set->map->lock);
     return huge != NULL;
+}
+
+// Remaps a block. One that consists of several mappings can only be cut.
+static uintptr_t huge_remap_locked(struct huge_set *set, struct huge *huge, size_t mapped_bytes,
+                                   bool may_move) {
+    if (huge->cuts.offset[0] == 0) {
+        return os_remap(set->os, huge->address, huge->mapped_bytes, mapped_bytes, may_move);
+    }
+    if (mapped_bytes > huge->mapped_bytes ||
+        !os_unmap(set->os, huge->address + mapped_bytes, huge->mapped_bytes - mapped_bytes)) {
+        return 0;
+    }
+    for (unsigned i = 0; i < HUGE_CUTS_MAX; i++) { // falling: those behind the end come first
+        while (huge->cuts.offset[i] >= mapped_bytes) {
+            for (unsigned j = i; j < HUGE_CUTS_MAX; j++) {
+                huge->cuts.offset[j] = j + 1 < HUGE_CUTS_MAX ? huge->cuts.offset[j + 1] : 0;
+            }
+        }
+    }
+    return huge->address;
 }
 
 MALLOW_INTERNAL uintptr_t huge_resize(struct huge_set *set, struct huge *huge, size_t bytes,
@@ -262,7 +213,7 @@ MALLOW_INTERNAL uintptr_t huge_resize(struct huge_set *set, struct huge *huge, s
         address = 0;
         if (address_map_prepare_locked(set->map)) {
             (void)address_map_set_locked(set->map, before, 0);
-            address = os_remap(set->os, before, huge->mapped_bytes, mapped_bytes, may_move);
+            address = huge_remap_locked(set, huge, mapped_bytes, may_move);
             const uintptr_t now = address != 0 ? address : before;
             huge->map_address = now;
             __atomic_store_n(&huge->address, now, __ATOMIC_RELEASE);
@@ -279,18 +230,8 @@ MALLOW_INTERNAL uintptr_t huge_resize(struct huge_set *set, struct huge *huge, s
 }
 
 MALLOW_INTERNAL size_t huge_purge_all(struct huge_set *set) {
-    size_t released = 0;
     os_lock_take(&set->map->lock);
-    set->cache_worth = HUGE_CACHE_WORTH_FIRST;
-    for (unsigned i = set->cache_count; i > 0; i--) {
-        const struct huge_mapping mapping = set->cache[i - 1];
-        if (os_unmap(set->os, mapping.address, mapping.bytes)) {
-            (void)huge_cache_remove_locked(set, i - 1);
-            released += mapping.bytes;
-        } else if (os_purge(set->os, mapping.address, mapping.bytes)) {
-            released += mapping.bytes;
-        }
-    }
+    const size_t released = huge_cache_purge(&set->cache);
     os_lock_drop(&set->map->lock);
     return released;
 }

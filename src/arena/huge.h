@@ -1,22 +1,14 @@
 // SPDX-License-Identifier: MIT
 // Huge blocks: each in a mapping of its own, registered in the address map.
 //
-// Owns     the mappings, a record for each, and a small cache of freed mappings.
+// Owns     the mappings, a record for each, and a cache of the memory of freed ones.
 // Threads  any; the address map's lock covers records, cache and counters.
 // Holds    a mapping covers at least a megabyte from the block's start on, so at most one block
 //          begins in any aligned megabyte, which is what the address map can tell apart.
-//          cached_bytes = sum over the cache <= min(cache_limit, cache_worth); more only where the
-//          kernel refused munmap
-//
-// How much is kept is learnt: little at first; twice as much, or what was asked for, each time that
-// a mapping has to be made after one was given back. A steady program soon gives none back; one
-// that frees a large block once keeps no memory for it.
-//
-// A freed mapping can serve a request of any size: mremap grows it, moving page tables and not
-// bytes, and munmap cuts off what is too much; only the difference is faulted in anew.
 #ifndef MALLOW_ARENA_HUGE_H
 #define MALLOW_ARENA_HUGE_H
 
+#include "arena/huge_cache.h"
 #include "meta/address_map.h"
 #include "meta/meta.h"
 #include "os/os.h"
@@ -28,11 +20,7 @@ struct huge {
     size_t usable_bytes;    // from address on
     struct huge *next;      // free records; or live ones, for naming interior pointers
     struct huge *previous;
-};
-
-struct huge_mapping {
-    uintptr_t address;
-    size_t bytes;
+    struct huge_cuts cuts;  // where one mapping of the kernel's ends and another begins
 };
 
 struct huge_set {
@@ -41,12 +29,7 @@ struct huge_set {
     struct address_map *map;
     struct huge *live;         // list of live records
     struct huge *free_records;
-    struct huge_mapping cache[MALLOW_HUGE_CACHE_COUNT];
-    unsigned cache_count;
-    size_t cached_bytes;
-    size_t cache_limit;        // by option
-    size_t cache_worth;        // what has turned out to be worth keeping, up to cache_limit
-    bool regret;               // a mapping was given back since the last one had to be made
+    struct huge_cache cache;
     uint64_t live_count;
     uint64_t live_bytes;       // mapped bytes of live blocks
 };
@@ -55,7 +38,8 @@ MALLOW_INTERNAL void huge_set_init(struct huge_set *set, struct os *os, struct m
                                    struct address_map *map, size_t cache_limit);
 
 // A block of at least `bytes` bytes; 0 if there is no memory. `zeroed`: it must read as zero.
-// One system call where the alignment is a page's, at most three otherwise.
+// System calls: none or those of huge_cache_take; one for a new mapping, three if its alignment is
+// more than a page.
 MALLOW_INTERNAL uintptr_t huge_take(struct huge_set *set, size_t bytes, size_t alignment,
                                     bool zeroed);
 
@@ -72,7 +56,8 @@ MALLOW_INTERNAL bool huge_contains(struct huge_set *set, uintptr_t address);
 // Frees the block at `address`; false if no live block begins there.
 MALLOW_INTERNAL bool huge_give(struct huge_set *set, uintptr_t address);
 
-// Resizes a live block by the kernel; its address, or 0 (and all is as it was).
+// Resizes a live block by the kernel; its address, or 0 (and all is as it was). A block made up of
+// pieces of the cache can be cut, not grown.
 MALLOW_INTERNAL uintptr_t huge_resize(struct huge_set *set, struct huge *huge, size_t bytes,
                                       bool may_move);
 

@@ -50,12 +50,13 @@ struct heap {
     uint8_t thin_counts[MALLOW_DIRECT_CLASS_COUNT]; // how many of a class did
     _Atomic(uint32_t) slab_count;                   // slabs owned
     uint32_t steal_cursor;                          // next class to look for a spare slab in
-    struct heap *next_abandoned;                    // stack of abandoned heaps
-    struct heap *next_heap;                         // all heaps, for snapshots
     struct slab_remote *taken;                      // posted slabs taken off `ready`
     // Written by other threads, on a line of its own.
     _Alignas(MALLOW_CACHE_LINE) _Atomic(struct slab_remote *) ready; // stack of posted slabs
-    _Atomic(uint32_t) state;                        // enum heap_state
+    // Read by other threads with every block that they free here, and seldom written.
+    _Alignas(MALLOW_CACHE_LINE) _Atomic(uint32_t) state; // enum heap_state
+    struct heap *next_abandoned;                    // stack of abandoned heaps
+    struct heap *next_heap;                         // all heaps, for snapshots
 };
 
 static_assert(_Alignof(struct heap) > SLAB_OWNER_FLAGS, "flags fit below a heap's address");
@@ -199,6 +200,11 @@ struct heap_block {
 // without a lock: exact for a pointer that the caller may use.
 MALLOW_INTERNAL struct heap_block heap_identify(const struct heap_shared *shared,
                                                 uintptr_t address);
+
+// Frees `address` if it is the start of a block in the first slice of a slab in the primary arena,
+// as most blocks are: at the least cost, whoever owns the slab. False: nothing done.
+MALLOW_INTERNAL bool heap_free_near(struct heap_shared *shared, struct heap *heap,
+                                    uintptr_t address);
 
 // Frees `address` on behalf of a thread whose heap is `heap` (heap_empty if it has none). False: it
 // is no address of ours at all. Misuse of one that is ours stops the program.

@@ -58,15 +58,12 @@ static bool heap_free_local(struct heap *heap, struct slab *slab, size_t index) 
     if (unlikely(hold == HEAP_HOLD_LOST)) {
         return false;
     }
-    bool is_free = slab_is_free(slab, index);
-    if ((slab_owner(slab) & SLAB_OWNER_PENDING) != 0) {
-        // Learn first what others have freed: it may be this very block.
-        struct slab_remote *const remote = arena_remote_of(heap->shared->arenas, slab);
-        size_t twice = index;
-        is_free = slab_remote_is_free(slab, remote, index) ||
-                  slab_remote_collect(slab, remote, &twice) < 0;
-        index = is_free ? twice : index;
-    }
+    // Others may have freed this very block. What they have freed is not collected here: the slab
+    // would be posted again and again while its blocks are freed from both sides.
+    const bool is_free =
+        slab_is_free(slab, index) ||
+        ((slab_owner(slab) & SLAB_OWNER_PENDING) != 0 &&
+         slab_remote_is_free(slab, arena_remote_of(heap->shared->arenas, slab), index));
     if (unlikely(is_free)) {
         fatal_misuse("double free of", slab->start_address + index * slab->block_bytes,
                      "this block was freed before, and is still free");
@@ -80,16 +77,49 @@ static bool heap_free_local(struct heap *heap, struct slab *slab, size_t index) 
 
 // Frees a block of a slab whose thread has ended by claiming that thread's heap for a moment: the
 // slab can then be given up at once. False: its owner lives, or somebody is at work in the heap.
-static bool heap_free_abandoned(struct slab *slab, size_t index) {
-    struct heap *const owner = (struct heap *)slab_owner_heap(slab);
-    if (owner == NULL ||
-        atomic_load_explicit(&owner->state, memory_order_relaxed) != HEAP_ABANDONED ||
+static bool heap_free_abandoned(struct heap *owner, struct slab *slab, size_t index) {
+    if (likely(atomic_load_explicit(&owner->state, memory_order_relaxed) != HEAP_ABANDONED) ||
         !heap_claim(owner)) {
         return false;
     }
     const bool done = heap_free_local(owner, slab, index);
     heap_unclaim(owner);
     return done;
+}
+
+// Frees block `index` of a slab in use.
+static void heap_free_in_slab(struct heap_shared *shared, struct heap *heap, struct slab *slab,
+                              size_t index) {
+    struct heap *const owner = (struct heap *)slab_owner_heap(slab);
+    if (owner == heap && heap_free_local(heap, slab, index)) {
+        return;
+    }
+    if (owner != NULL && owner != heap && heap_free_abandoned(owner, slab, index)) {
+        return;
+    }
+    if (heap_free_remote(slab, arena_remote_of(shared->arenas, slab), index) &&
+        !heap_is_empty(heap)) {
+        heap_take_full(heap, slab);
+    }
+}
+
+MALLOW_INTERNAL bool heap_free_near(struct heap_shared *shared, struct heap *heap,
+                                    uintptr_t address) {
+    const struct arena *const arena = &shared->arenas->primary;
+    if (unlikely(address - arena->base >= arena->slice_count << MALLOW_SLICE_SHIFT)) {
+        return false;
+    }
+    struct slab *const slab = arena_slab_at(arena, address);
+    const uint64_t offset = address - slab->start_address;
+    if (offset >= slab->reach_bytes) {
+        return false;
+    }
+    const uint64_t product = offset * slab->reciprocal;
+    if (unlikely((uint32_t)product >= (uint32_t)slab->reciprocal)) {
+        return false;
+    }
+    heap_free_in_slab(shared, heap, slab, product >> 32);
+    return true;
 }
 
 MALLOW_INTERNAL bool heap_free(struct heap_shared *shared, struct heap *heap, uintptr_t address) {
@@ -119,14 +149,7 @@ MALLOW_INTERNAL bool heap_free(struct heap_shared *shared, struct heap *heap, ui
         heap_report_misuse(shared, address, "free");
         return false;
     }
-    if (slab_owner_heap(slab) == (uintptr_t)heap && heap_free_local(heap, slab, index)) {
-        return true;
-    }
-    if (!heap_free_abandoned(slab, index) &&
-        heap_free_remote(slab, arena_remote_of(shared->arenas, slab), index) &&
-        !heap_is_empty(heap)) {
-        heap_take_full(heap, slab);
-    }
+    heap_free_in_slab(shared, heap, slab, index);
     return true;
 }
 

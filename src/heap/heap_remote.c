@@ -136,15 +136,25 @@ MALLOW_INTERNAL void heap_unclaim(struct heap *heap) {
     atomic_store_explicit(&heap->state, HEAP_ABANDONED, memory_order_seq_cst);
 }
 
-// Whether a bitmap word of a slab of `capacity` blocks has every bit set that it can have.
-static bool heap_word_is_whole(uint64_t word, size_t word_index, size_t capacity) {
-    const size_t rest = capacity - word_index * 64;
-    return word == (rest >= 64 ? ~UINT64_C(0) : (UINT64_C(1) << rest) - 1);
+// Whether every block of the slab has been freed by others, given that all of a word's may have.
+static MALLOW_NOINLINE bool heap_all_freed(const struct slab *slab,
+                                           const struct slab_remote *remote) {
+    const size_t capacity = slab->capacity_count;
+    for (size_t i = 0; i * 64 < capacity; i++) {
+        const size_t rest = capacity - i * 64;
+        const uint64_t whole = rest >= 64 ? ~UINT64_C(0) : (UINT64_C(1) << rest) - 1;
+        if (atomic_load_explicit(&remote->bits[i], memory_order_relaxed) != whole) {
+            return false;
+        }
+    }
+    return (slab_owner(slab) & SLAB_OWNER_FULL) != 0;
 }
 
 MALLOW_INTERNAL bool heap_free_remote(struct slab *slab, struct slab_remote *remote, size_t index) {
-    const size_t capacity = slab->capacity_count; // the slab may be gone once the bit is set
-    if (unlikely(slab_remote_is_free(slab, remote, index)) || !slab_remote_set(remote, index)) {
+    // A full slab has no block that its owner knows to be free.
+    const bool is_free = (slab_owner(slab) & SLAB_OWNER_FULL) == 0 &&
+                         slab_remote_is_free(slab, remote, index);
+    if (unlikely(is_free) || !slab_remote_set(remote, index)) {
         fatal_misuse("double free of", slab->start_address + index * slab->block_bytes,
                      "this block was freed before, and is still free");
     }
@@ -156,14 +166,8 @@ MALLOW_INTERNAL bool heap_free_remote(struct slab *slab, struct slab_remote *rem
             heap_unclaim(owner); // collects
         }
     }
-    // Looks further only when a word of the bitmap has filled up.
-    for (size_t tries = 0, word_index = index / 64; word_index * 64 < capacity; tries++) {
-        const uint64_t word =
-            atomic_load_explicit(&remote->bits[word_index], memory_order_relaxed);
-        if (!heap_word_is_whole(word, word_index, capacity)) {
-            return false;
-        }
-        word_index = tries == 0 ? 0 : word_index + 1;
-    }
-    return (slab_owner(slab) & SLAB_OWNER_FULL) != 0;
+    // Once its bit is set the slab may be gone, and another in its place: what follows is a hint,
+    // and heap_take_full looks again. Ones from bit 0 on without a gap: the word may be whole.
+    const uint64_t word = atomic_load_explicit(&remote->bits[index / 64], memory_order_relaxed);
+    return (word & (word + 1)) == 0 && heap_all_freed(slab, remote);
 }

@@ -73,8 +73,12 @@ static MALLOW_NOINLINE struct slab *heap_refill(struct heap *heap, unsigned clas
         }
         heap_retire_current(heap, class_index);
     }
-    (void)heap_drain(heap, MALLOW_DRAIN_BUDGET);
     slab = heap_queue_first(heap, class_index);
+    if (slab == NULL) {
+        // Only now: the longer a posted slab waits, the more blocks one collection yields.
+        (void)heap_drain(heap, MALLOW_DRAIN_BUDGET);
+        slab = heap_queue_first(heap, class_index);
+    }
     if (slab != NULL) {
         heap_queue_remove(heap, slab);
     } else {

@@ -30,7 +30,7 @@ static const struct report_row report_rows[] = {
     ROW_COUNT(slab_count, "slabs in use"),
     ROW_BYTES(span_bytes, "address space of slabs and large blocks"),
     ROW_BYTES(free_dirty_bytes, "free, pages kept"),
-    ROW_BYTES(huge_cached_bytes, "freed mappings kept"),
+    ROW_BYTES(huge_cached_bytes, "freed huge blocks, kept"),
     ROW_BYTES(committed_bytes, "readable and writable for blocks"),
     ROW_BYTES(reserved_bytes, "address space reserved"),
     ROW_BYTES(meta_bytes, "committed for our own structures"),

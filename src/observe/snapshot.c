@@ -85,7 +85,7 @@ MALLOW_INTERNAL void snapshot_take(const struct observe_sources *sources,
     os_lock_take(&huges->map->lock);
     snapshot->huge_live_bytes = huges->live_bytes;
     snapshot->huge_live_count = huges->live_count;
-    snapshot->huge_cached_bytes = huges->cached_bytes;
+    snapshot->huge_cached_bytes = huges->cache.bytes;
     os_lock_drop(&huges->map->lock);
     snapshot->committed_bytes += snapshot->huge_live_bytes + snapshot->huge_cached_bytes;
     snapshot->reserved_bytes += snapshot->huge_live_bytes + snapshot->huge_cached_bytes;

@@ -14,7 +14,8 @@
 #include "os/os_syscall.h"
 
 // Older headers lack these; the numbers are the kernel's interface.
-enum { OS_ADVISE_POPULATE_READ = 22, OS_SET_VMA = 0x53564d41, OS_SET_VMA_ANON_NAME = 0 };
+enum { OS_MAP_FIXED_NOREPLACE = 0x100000, OS_ADVISE_POPULATE_READ = 22 };
+enum { OS_SET_VMA = 0x53564d41, OS_SET_VMA_ANON_NAME = 0 };
 
 static bool os_failed(long result) {
     return (unsigned long)result >= (unsigned long)-4095L;
@@ -120,6 +121,24 @@ MALLOW_INTERNAL uintptr_t os_remap(struct os *os, uintptr_t address, size_t byte
     const long result = os_syscall6(SYS_mremap, (long)address, (long)bytes, (long)new_bytes,
                                     may_move ? MREMAP_MAYMOVE : 0, 0, 0);
     return os_failed(result) ? 0 : (uintptr_t)result;
+}
+
+MALLOW_INTERNAL enum os_moved os_move(struct os *os, uintptr_t address, size_t bytes,
+                                      uintptr_t target) {
+    os_count(&os->remap_count);
+    const long result = os_syscall6(SYS_mremap, (long)address, (long)bytes, (long)bytes,
+                                    MREMAP_MAYMOVE | MREMAP_FIXED, (long)target, 0);
+    if (!os_failed(result)) {
+        return OS_MOVED;
+    }
+    // The kernel may have unmapped the target before it failed. What is mapped there now may then
+    // be what another thread has just got: a hole is filled, but nothing replaced.
+    const uintptr_t filled =
+        os_map_raw(os, target, bytes, PROT_READ | PROT_WRITE, OS_MAP_FIXED_NOREPLACE);
+    if (filled != 0 && filled != target) { // a kernel that does not know the flag
+        (void)os_unmap(os, filled, bytes);
+    }
+    return filled == target ? OS_NOT_MOVED : OS_TARGET_LOST;
 }
 
 MALLOW_INTERNAL bool os_is_mapped(const struct os *os, uintptr_t address) {

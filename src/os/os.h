@@ -58,6 +58,15 @@ MALLOW_INTERNAL bool os_purge(struct os *os, uintptr_t address, size_t bytes);
 MALLOW_INTERNAL uintptr_t os_remap(struct os *os, uintptr_t address, size_t bytes, size_t new_bytes,
                                    bool may_move);
 
+// Moves pages to `target`, in place of the caller's own mapping there.
+enum os_moved {
+    OS_MOVED,
+    OS_NOT_MOVED,   // nothing has moved; `target` is the caller's, its contents are lost
+    OS_TARGET_LOST, // nothing has moved; `target` may be another's now, and is not to be touched
+};
+MALLOW_INTERNAL enum os_moved os_move(struct os *os, uintptr_t address, size_t bytes,
+                                      uintptr_t target);
+
 // True iff the page that holds `address` is mapped. One call; for error paths.
 MALLOW_INTERNAL bool os_is_mapped(const struct os *os, uintptr_t address);
 

@@ -18,7 +18,7 @@ MALLOW_INTERNAL void process_apply_options(struct process *process) {
     const struct process_options *const options = &process->options;
     process->arenas.trim_slices =
         (size_t)(process_option(options, trim_threshold) >> MALLOW_SLICE_SHIFT);
-    process->huges.cache_limit = process_option(options, huge_cache);
+    process->huges.cache.limit = process_option(options, huge_cache);
 }
 
 static void process_start_memory(struct process *process) {

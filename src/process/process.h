@@ -19,6 +19,7 @@
 enum process_phase { PROCESS_RAW = 0, PROCESS_MEMORY = 1, PROCESS_THREADS = 2 };
 
 struct process {
+    _Atomic(uint32_t) phase;         // enum process_phase; read by every slow call, seldom written
     struct os os;
     struct meta meta;
     struct address_map map;
@@ -27,7 +28,6 @@ struct process {
     struct thin_set thins;
     struct heap_shared shared;
     struct process_options options;
-    _Atomic(uint32_t) phase;         // enum process_phase
     struct os_lock start_lock;       // for raising the phase
     struct os_lock fallback_lock;    // one thread at a time in the fallback heap
     struct heap *fallback;           // of threads that have none: too early, or after their end

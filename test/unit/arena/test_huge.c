@@ -30,11 +30,11 @@ static int end(void **state) {
 
 static void check_counts(void) {
     size_t cached = 0;
-    for (unsigned i = 0; i < set->cache_count; i++) {
-        cached += set->cache[i].bytes;
+    for (unsigned i = 0; i < set->cache.count; i++) {
+        cached += set->cache.pieces[i].bytes;
     }
-    assert_int_equal(set->cached_bytes, cached);
-    assert_true(cached <= set->cache_limit && cached <= set->cache_worth);
+    assert_int_equal(set->cache.bytes, cached);
+    assert_true(cached <= set->cache.worth);
     uint64_t count = 0;
     uint64_t bytes = 0;
     for (const struct huge *huge = set->live; huge != NULL; huge = huge->next) {

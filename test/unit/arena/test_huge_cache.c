@@ -2,6 +2,8 @@
 // Huge blocks: the cache of freed mappings.
 #include "arena/huge.h"
 
+#include <sys/mman.h>
+
 #include "world.h"
 
 static struct arena_world world;
@@ -30,16 +32,16 @@ static int end(void **state) {
 
 // As if a long run had taught it that everything is worth keeping.
 static void keep_all(void) {
-    set->cache_worth = SIZE_MAX;
+    set->cache.worth = SIZE_MAX;
 }
 
 static void check_counts(void) {
     size_t cached = 0;
-    for (unsigned i = 0; i < set->cache_count; i++) {
-        cached += set->cache[i].bytes;
+    for (unsigned i = 0; i < set->cache.count; i++) {
+        cached += set->cache.pieces[i].bytes;
     }
-    assert_int_equal(set->cached_bytes, cached);
-    assert_true(cached <= set->cache_limit && cached <= set->cache_worth);
+    assert_int_equal(set->cache.bytes, cached);
+    assert_true(cached <= set->cache.worth);
     uint64_t count = 0;
     uint64_t bytes = 0;
     for (const struct huge *huge = set->live; huge != NULL; huge = huge->next) {
@@ -70,31 +72,101 @@ CASE(a_freed_mapping_serves_the_same_size_without_a_system_call) {
     keep_all();
     const uintptr_t block = take(5 * MIB);
     give(block);
-    assert_int_equal(set->cached_bytes, 5 * MIB);
+    assert_int_equal(set->cache.bytes, 5 * MIB);
     const uint64_t maps = world.os.map_count;
     const uint64_t remaps = world.os.remap_count;
     assert_int_equal(take(5 * MIB), block);
     assert_int_equal(world.os.map_count, maps);
     assert_int_equal(world.os.remap_count, remaps);
-    assert_int_equal(set->cached_bytes, 0);
+    assert_int_equal(set->cache.bytes, 0);
 }
 
-CASE(a_freed_mapping_serves_a_larger_or_smaller_request_by_remapping) {
-    static const size_t sizes[] = {2 * MIB, 9 * MIB};
-    for (unsigned i = 0; i < 2; i++) {
-        keep_all();
-        const uintptr_t block = take(5 * MIB);
-        memset((void *)block, 0x5a, 5 * MIB);
-        give(block);
-        const uint64_t maps = world.os.map_count;
-        const uint64_t remaps = world.os.remap_count;
-        const uintptr_t again = take(sizes[i]);
-        memset((void *)again, 0x77, sizes[i]);
-        assert_int_equal(world.os.map_count, maps);
-        assert_int_equal(world.os.remap_count, remaps + 1);
-        assert_int_equal(set->cache_count, 0);
-        give(again);
-        (void)huge_purge_all(set);
+CASE(a_freed_mapping_serves_a_larger_request_by_remapping) {
+    keep_all();
+    const uintptr_t block = take(5 * MIB);
+    memset((void *)block, 0x5a, 5 * MIB);
+    give(block);
+    const uint64_t maps = world.os.map_count;
+    const uint64_t remaps = world.os.remap_count;
+    const uintptr_t again = take(9 * MIB);
+    memset((void *)again, 0x77, 9 * MIB);
+    assert_int_equal(world.os.map_count, maps);
+    assert_int_equal(world.os.remap_count, remaps + 1);
+    assert_int_equal(set->cache.count, 0);
+}
+
+CASE(a_freed_mapping_serves_a_smaller_request_and_the_rest_stays) {
+    keep_all();
+    const uintptr_t block = take(5 * MIB);
+    memset((void *)block, 0x5a, 5 * MIB);
+    give(block);
+    const uint64_t calls = world.os.map_count + world.os.remap_count + world.os.unmap_count;
+    assert_int_equal(take(2 * MIB), block);
+    assert_int_equal(set->cache.bytes, 3 * MIB);
+    assert_int_equal(take(3 * MIB), block + 2 * MIB);
+    assert_int_equal(set->cache.count, 0);
+    assert_int_equal(world.os.map_count + world.os.remap_count + world.os.unmap_count, calls);
+}
+
+// Pages of a block that hold memory.
+static size_t resident_bytes(uintptr_t address, size_t bytes) {
+    static unsigned char pages[(32 * MIB) / 4096];
+    assert_int_equal(mincore((void *)address, bytes, pages), 0);
+    size_t resident = 0;
+    for (size_t i = 0; i < bytes / world.os.page_bytes; i++) {
+        resident += (pages[i] & 1U) * world.os.page_bytes;
+    }
+    return resident;
+}
+
+CASE(a_large_block_is_made_up_of_the_pages_of_small_ones) {
+    keep_all();
+    uintptr_t blocks[4];
+    for (unsigned i = 0; i < 4; i++) {
+        blocks[i] = take((i + 2) * (size_t)MIB); // 14 MiB in all
+        memset((void *)blocks[i], 0x5a, (i + 2) * (size_t)MIB);
+    }
+    for (unsigned i = 0; i < 4; i++) {
+        give(blocks[i]);
+    }
+    const uint64_t maps = world.os.map_count;
+    const uintptr_t large = take(16 * MIB);
+    assert_int_equal(world.os.map_count, maps);
+    assert_int_equal(set->cache.count, 0);
+    assert_int_equal(resident_bytes(large, 16 * MIB), 14 * MIB);
+    memset((void *)large, 0x77, 16 * MIB);
+    struct huge *const huge = huge_of(set, large);
+    assert_int_equal(huge_resize(set, huge, 20 * MIB, true), 0); // several mappings: not grown
+    assert_int_equal(huge_resize(set, huge, 11 * MIB, true), large);
+    assert_true(unit_is_all((const void *)large, 0x77, 11 * MIB));
+    give(large);
+    assert_int_equal(set->cache.bytes, 11 * MIB);
+}
+
+// Blocks that live side by side never share a page, however they are made up.
+CASE(what_is_live_keeps_its_contents_through_any_order_of_sizes) {
+    enum { PLACES = 10, STEPS = 1500, STRIDE = 64 << 10 };
+    struct {
+        uintptr_t address;
+        size_t bytes;
+        unsigned char tag;
+    } live[PLACES] = {{0, 0, 0}};
+    uint64_t seed = 7;
+    for (unsigned step = 0; step < STEPS; step++) {
+        seed = seed * UINT64_C(6364136223846793005) + 1442695040888963407u;
+        const unsigned at = (unsigned)(seed >> 33) % PLACES;
+        for (size_t i = 0; i < live[at].bytes; i += STRIDE) {
+            assert_int_equal(((const unsigned char *)live[at].address)[i], live[at].tag);
+        }
+        if (live[at].address != 0) {
+            give(live[at].address);
+        }
+        live[at].bytes = (1 + (size_t)(seed >> 40) % 12) * (size_t)MIB + (size_t)(seed >> 50) * 4096 % MIB;
+        live[at].tag = (unsigned char)step;
+        live[at].address = take(live[at].bytes);
+        for (size_t i = 0; i < live[at].bytes; i += STRIDE) {
+            ((unsigned char *)live[at].address)[i] = live[at].tag;
+        }
     }
 }
 
@@ -116,27 +188,29 @@ CASE(the_cache_keeps_no_more_than_its_limit_and_its_places) {
     const uintptr_t large = take(CACHE_LIMIT + MIB);
     const uint64_t unmaps = world.os.unmap_count;
     give(large);
-    assert_int_equal(set->cached_bytes, 0);
+    assert_int_equal(set->cache.bytes, CACHE_LIMIT); // its beginning
     assert_int_equal(world.os.unmap_count, unmaps + 1);
+    (void)huge_purge_all(set);
+    keep_all();
     uintptr_t blocks[MALLOW_HUGE_CACHE_COUNT + 4];
-    set->cache_limit = (size_t)1 << 40;
+    set->cache.limit = (size_t)1 << 40;
     for (unsigned i = 0; i < MALLOW_HUGE_CACHE_COUNT + 4; i++) {
         blocks[i] = take(MIB);
     }
     for (unsigned i = 0; i < MALLOW_HUGE_CACHE_COUNT + 4; i++) {
         give(blocks[i]);
-        assert_true(set->cache_count <= MALLOW_HUGE_CACHE_COUNT);
+        assert_true(set->cache.count <= MALLOW_HUGE_CACHE_COUNT);
     }
-    assert_int_equal(set->cache_count, MALLOW_HUGE_CACHE_COUNT);
+    assert_int_equal(set->cache.count, MALLOW_HUGE_CACHE_COUNT);
     assert_int_equal(huge_purge_all(set), MALLOW_HUGE_CACHE_COUNT * (size_t)MIB);
-    assert_int_equal(set->cache_count, 0);
-    assert_int_equal(set->cached_bytes, 0);
+    assert_int_equal(set->cache.count, 0);
+    assert_int_equal(set->cache.bytes, 0);
 }
 
 CASE(what_is_kept_is_learnt_from_what_had_to_be_made_anew) {
-    const size_t worth_at_first = set->cache_worth;
+    const size_t worth_at_first = set->cache.worth;
     give(take(9 * MIB));
-    assert_int_equal(set->cached_bytes, 0); // freed once: not worth it
+    assert_true(set->cache.bytes <= worth_at_first); // freed once: not worth it
     unsigned rounds = 0;
     uint64_t maps;
     do { // a program that goes on with it soon makes no mapping any more
@@ -147,15 +221,23 @@ CASE(what_is_kept_is_learnt_from_what_had_to_be_made_anew) {
         give(second);
     } while (world.os.map_count != maps && ++rounds < 20);
     assert_true(rounds < 20);
-    set->cache_limit = 4 * MIB; // the option goes before what was learnt
-    (void)take(9 * MIB);
-    const uintptr_t kept = take(4 * MIB);
-    give(take(5 * MIB));
-    assert_int_equal(set->cached_bytes, 0);
-    give(kept);
-    assert_int_equal(set->cached_bytes, 4 * MIB);
+    set->cache.limit = 4 * MIB; // the option, and a quarter of what is live, go before it
+    const uintptr_t kept = take(8 * MIB);
+    give(take(12 * MIB));
+    assert_int_equal(set->cache.bytes, 6 * MIB);
+    give(kept); // less is live: less is kept
+    assert_true(set->cache.bytes <= 4 * MIB);
+    set->cache.limit = 0;
+    give(take(9 * MIB));
+    assert_int_equal(set->cache.bytes, 0);
+    set->cache.limit = CACHE_LIMIT;
+    keep_all();
+    give(take(9 * MIB));
+    const size_t worth = set->cache.worth = 12 * MIB;
+    give(huge_take(set, 4 * MIB, 1, true)); // zeroed memory does not come from the cache
+    assert_int_equal(set->cache.worth, worth - 4 * MIB);
     (void)huge_purge_all(set); // and purging forgets it
-    assert_int_equal(set->cache_worth, worth_at_first);
+    assert_int_equal(set->cache.worth, worth_at_first);
 }
 
 CASE(a_zeroed_block_is_zero_even_when_the_cache_holds_a_written_one) {
@@ -173,7 +255,10 @@ CASE(a_zeroed_block_is_zero_even_when_the_cache_holds_a_written_one) {
 int main(void) {
     const struct CMUnitTest cases[] = {
         HUGE_CASE(a_freed_mapping_serves_the_same_size_without_a_system_call),
-        HUGE_CASE(a_freed_mapping_serves_a_larger_or_smaller_request_by_remapping),
+        HUGE_CASE(a_freed_mapping_serves_a_larger_request_by_remapping),
+        HUGE_CASE(a_freed_mapping_serves_a_smaller_request_and_the_rest_stays),
+        HUGE_CASE(a_large_block_is_made_up_of_the_pages_of_small_ones),
+        HUGE_CASE(what_is_live_keeps_its_contents_through_any_order_of_sizes),
         HUGE_CASE(the_smallest_cached_mapping_that_is_large_enough_is_used),
         HUGE_CASE(the_cache_keeps_no_more_than_its_limit_and_its_places),
         HUGE_CASE(what_is_kept_is_learnt_from_what_had_to_be_made_anew),

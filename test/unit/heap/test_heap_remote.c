@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: MIT
 // Heap and other threads: posts, draining, slabs that move while a post is on its way.
 #include <pthread.h>
+#include <stdio.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include "heap_world.h"
 
@@ -159,18 +162,35 @@ CASE(an_allocation_takes_blocks_that_others_have_freed_before_fresh_memory) {
     heap_world_check(&world, heap);
 }
 
-CASE(the_owner_that_frees_into_a_pending_slab_collects_it_first) {
+CASE(the_owner_that_frees_into_a_pending_slab_leaves_it_posted) {
     allocate_many();
     struct slab *const slab = slab_of(blocks[0]);
     (void)free_elsewhere(blocks[0]);
     (void)free_elsewhere(blocks[1]);
     assert_true(heap_free(&world.shared, heap, blocks[2]));
+    assert_true(slab_owner(slab) & SLAB_OWNER_PENDING);
+    assert_int_equal(slab->used_count, slab->capacity_count - 1);
+    assert_int_equal(posts(heap), 1);
+    assert_int_equal(heap_drain(heap, 10), 1);
     assert_false(slab_owner(slab) & SLAB_OWNER_PENDING);
     assert_int_equal(slab->used_count, slab->capacity_count - 3);
-    assert_int_equal(posts(heap), 1); // of the post, nothing is left to do
-    assert_int_equal(heap_drain(heap, 10), 1);
-    assert_int_equal(slab->used_count, slab->capacity_count - 3);
     heap_world_check(&world, heap);
+}
+
+CASE(the_owner_finds_that_another_thread_has_freed_its_block) {
+    allocate_many();
+    (void)free_elsewhere(blocks[0]);
+    assert_true(slab_owner(slab_of(blocks[0])) & SLAB_OWNER_FULL); // not collected yet
+    fflush(NULL);
+    const pid_t child = fork();
+    if (child == 0) {
+        (void)freopen("/dev/null", "w", stderr);
+        (void)heap_free(&world.shared, heap, blocks[0]);
+        _exit(0); // not found
+    }
+    int status = 0;
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_true(WIFSIGNALED(status));
 }
 
 CASE(a_post_follows_a_slab_that_has_moved_to_another_heap) {
@@ -282,7 +302,8 @@ int main(void) {
         HEAP_CASE(a_full_slab_that_others_have_emptied_goes_back_while_its_owner_sleeps),
         HEAP_CASE(a_slab_is_held_by_its_own_heap_alone),
         HEAP_CASE(an_allocation_takes_blocks_that_others_have_freed_before_fresh_memory),
-        HEAP_CASE(the_owner_that_frees_into_a_pending_slab_collects_it_first),
+        HEAP_CASE(the_owner_that_frees_into_a_pending_slab_leaves_it_posted),
+        HEAP_CASE(the_owner_finds_that_another_thread_has_freed_its_block),
         HEAP_CASE(a_post_follows_a_slab_that_has_moved_to_another_heap),
         HEAP_CASE(a_free_into_the_heap_of_an_ended_thread_is_collected_at_once),
         HEAP_CASE(nothing_is_lost_when_threads_free_what_others_allocate),

@@ -179,12 +179,12 @@ CASE(an_empty_slab_of_another_class_is_given_up_before_fresh_memory_is_used) {
 }
 
 CASE(memory_kept_for_speed_is_given_back_before_an_allocation_fails) {
-    world.huges.cache_worth = SIZE_MAX;
+    world.huges.cache.worth = SIZE_MAX;
     const uintptr_t kept = allocate(3 << 20, false);
     release(kept);
-    assert_true(world.huges.cached_bytes > 0);
+    assert_true(world.huges.cache.bytes > 0);
     assert_int_equal(heap_allocate(heap, (size_t)1 << 60, false), 0);
-    assert_int_equal(world.huges.cached_bytes, 0);
+    assert_int_equal(world.huges.cache.bytes, 0);
     assert_int_equal(heap_allocate(heap, PTRDIFF_MAX, false), 0);
     assert_int_equal(heap_allocate(heap, SIZE_MAX, true), 0);
     assert_int_equal(heap_allocate_aligned(heap, 64, (size_t)1 << 62, false), 0);
