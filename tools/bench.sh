@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
-# `make bench`, `make bench-quick`: the suite, on mallow and on its peers. `make bench-classics`: the
-# published tests of others. `make bench-pages`: the user-mode page experiment.
-# Results of the full suite and of the pages go where mallow-bench keeps them, bench/results; those of
-# the others into build/. Further arguments go to mallow-bench: tools/bench.sh bench --only larson -n 5
+# `make bench`, `make bench-quick`: the suite, on mallow and on its peers. `make bench-classics`:
+# the published tests of others. `make bench-pages`: the user-mode page experiment.
+# Results of the full suite and of the pages go where mallow-bench keeps them, bench/results; the
+# others' into build/. Further arguments go to mallow-bench: tools/bench.sh bench --only larson -n 5
 set -euo pipefail
 cd "$(dirname "$0")/.."
 what=${1:-bench}

@@ -47,10 +47,10 @@ static double layer_ns(struct layer *layer, uint64_t ops) {
     static void *blocks[1024];
     memset(blocks, 0, sizeof blocks);
     uint64_t seed = 2;
-    uint64_t start = bench_now_ns();
+    uint64_t start = bench_cpu_ns();
     for (uint64_t i = 0; i < ops * 2; i++) {
         if (i == ops) {
-            start = bench_now_ns(); // the first half only fills the lists
+            start = bench_cpu_ns(); // the first half only fills the lists
         }
         void **const place = &blocks[bench_below(&seed, 1024)];
         if (*place != NULL) {
@@ -59,7 +59,7 @@ static double layer_ns(struct layer *layer, uint64_t ops) {
         *place = layer_allocate(layer, 1 + bench_below(&seed, 65536));
         *(volatile char *)*place = 1;
     }
-    const double taken = (double)(bench_now_ns() - start) / (double)ops;
+    const double taken = (double)(bench_cpu_ns() - start) / (double)ops;
     for (size_t i = 0; i < 1024; i++) {
         if (blocks[i] != NULL) {
             layer_free(layer, blocks[i]);
@@ -98,14 +98,14 @@ static void malloc_figures(uint64_t samples, uint64_t ops) {
         free(block);
     }
     seed = 2;
-    const uint64_t start = bench_now_ns();
+    const uint64_t start = bench_cpu_ns();
     for (uint64_t i = 0; i < ops; i++) {
         void **const place = &blocks[bench_below(&seed, 1024)];
         free(*place);
         *place = bench_malloc(1 + bench_below(&seed, 65536));
         *(volatile char *)*place = 1;
     }
-    const double taken = (double)(bench_now_ns() - start) / (double)ops;
+    const double taken = (double)(bench_cpu_ns() - start) / (double)ops;
     for (size_t i = 0; i < 1024; i++) {
         free(blocks[i]);
     }

@@ -33,7 +33,7 @@ static size_t article_size(uint64_t *seed) {
 
 static struct result run_malloc(uint64_t pool_size, uint64_t iterations, uint64_t seed) {
     memset(pool, 0, sizeof pool);
-    const uint64_t start = bench_now_ns();
+    const uint64_t start = bench_cpu_ns();
     for (uint64_t i = 0; i < iterations; i++) {
         struct place *const place = &pool[bench_below(&seed, pool_size)];
         if (place->block != NULL) {
@@ -44,7 +44,7 @@ static struct result run_malloc(uint64_t pool_size, uint64_t iterations, uint64_
         place->block = bench_malloc(place->size);
         bench_stamp(place->block, place->size);
     }
-    struct result result = {(double)(bench_now_ns() - start) / (double)iterations, 0};
+    struct result result = {(double)(bench_cpu_ns() - start) / (double)iterations, 0};
     uint64_t used = 0, given = 0;
     for (uint64_t i = 0; i < pool_size; i++) {
         if (pool[i].block != NULL) {
@@ -60,7 +60,7 @@ static struct result run_malloc(uint64_t pool_size, uint64_t iterations, uint64_
 static struct result run_layer(struct layer *layer, uint64_t pool_size, uint64_t iterations,
                                uint64_t seed) {
     memset(pool, 0, sizeof pool);
-    const uint64_t start = bench_now_ns();
+    const uint64_t start = bench_cpu_ns();
     for (uint64_t i = 0; i < iterations; i++) {
         struct place *const place = &pool[bench_below(&seed, pool_size)];
         if (place->block != NULL) {
@@ -71,7 +71,7 @@ static struct result run_layer(struct layer *layer, uint64_t pool_size, uint64_t
         place->block = layer_allocate(layer, place->size);
         bench_stamp(place->block, place->size);
     }
-    struct result result = {(double)(bench_now_ns() - start) / (double)iterations, 0};
+    struct result result = {(double)(bench_cpu_ns() - start) / (double)iterations, 0};
     uint64_t used = 0, given = 0;
     for (uint64_t i = 0; i < pool_size; i++) {
         if (pool[i].block != NULL) {
@@ -94,7 +94,7 @@ static double realloc_ns(struct layer *layer, uint64_t pool_size, uint64_t itera
                                       : bench_malloc(pool[i].size);
         bench_stamp(pool[i].block, pool[i].size);
     }
-    const uint64_t start = bench_now_ns();
+    const uint64_t start = bench_cpu_ns();
     for (uint64_t i = 0; i < iterations; i++) {
         struct place *const place = &pool[bench_below(&seed, pool_size)];
         const size_t size = article_size(&seed) + 2;
@@ -104,7 +104,7 @@ static double realloc_ns(struct layer *layer, uint64_t pool_size, uint64_t itera
         place->size = size;
         bench_stamp(place->block, size);
     }
-    const double taken = (double)(bench_now_ns() - start) / (double)iterations;
+    const double taken = (double)(bench_cpu_ns() - start) / (double)iterations;
     for (uint64_t i = 0; i < pool_size; i++) {
         if (layer != NULL) {
             layer_free(layer, pool[i].block);

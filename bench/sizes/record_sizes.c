@@ -15,6 +15,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <malloc.h>
+#include <stdarg.h>
 #include <stdatomic.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -109,6 +110,18 @@ int posix_memalign(void **result, size_t alignment, size_t size) {
     return 0;
 }
 
+// dprintf would allocate.
+__attribute__((format(printf, 2, 3))) static void emit(int file, const char *format, ...) {
+    char line[160];
+    va_list arguments;
+    va_start(arguments, format);
+    const int length = vsnprintf(line, sizeof line, format, arguments);
+    va_end(arguments);
+    if (length > 0 && write(file, line, (size_t)length) != length) {
+        _exit(1);
+    }
+}
+
 __attribute__((destructor)) static void write_counts(void) {
     char path[4096];
     const char *const directory = getenv("SIZES_DIR");
@@ -122,13 +135,13 @@ __attribute__((destructor)) static void write_counts(void) {
     }
     for (size_t size = 0; size <= EXACT_MAX; size++) {
         if (exact[size] != 0) {
-            dprintf(file, "size %zu %llu\n", size, (unsigned long long)exact[size]);
+            emit(file, "size %zu %llu\n", size, (unsigned long long)exact[size]);
         }
     }
-    dprintf(file, "large %llu %llu\n", (unsigned long long)large_count,
-            (unsigned long long)large_bytes);
-    dprintf(file, "grows %llu %llu %llu %llu %llu\n", (unsigned long long)grow_count,
-            (unsigned long long)grow_moves[0], (unsigned long long)grow_moves[1],
-            (unsigned long long)grow_moves[2], (unsigned long long)grow_moves[3]);
+    emit(file, "large %llu %llu\n", (unsigned long long)large_count,
+         (unsigned long long)large_bytes);
+    emit(file, "grows %llu %llu %llu %llu %llu\n", (unsigned long long)grow_count,
+         (unsigned long long)grow_moves[0], (unsigned long long)grow_moves[1],
+         (unsigned long long)grow_moves[2], (unsigned long long)grow_moves[3]);
     close(file);
 }

@@ -37,7 +37,8 @@ MALLOW_INLINE size_t size_class_bytes(unsigned class_index) {
     }
     const unsigned above = class_index - SIZE_CLASS_LINEAR_COUNT;
     const unsigned doubling = SIZE_CLASS_LINEAR_SHIFT + (above >> SIZE_CLASS_STEP_BITS);
-    return (size_t)((above & SIZE_CLASS_STEP_MASK) + MALLOW_CLASS_STEPS + 1U) << (doubling - SIZE_CLASS_STEP_BITS);
+    const unsigned steps = MALLOW_CLASS_STEPS + 1U + (above & SIZE_CLASS_STEP_MASK);
+    return (size_t)steps << (doubling - SIZE_CLASS_STEP_BITS);
 }
 
 // Slices of one slab: one for small blocks; for larger ones, room for at least eight.

@@ -92,7 +92,8 @@ fn cli() -> Command {
             "The user-mode page experiment: blocks of 64 KiB to 1 GiB under the kernel itself, mallow and \
              every peer; tables, a result file and a picture",
             "bench/results/<date>-<commit>-pages.json",
-        ))
+        )
+        .arg(option("show", "FILE", "Run nothing: print a result file, and draw its picture again")))
         .subcommand(experiment(
             "classics",
             "The published tests of unalloc, CPE357 and nedmalloc, under mallow and every peer, beside the \
@@ -316,6 +317,14 @@ fn experiment_head(
 }
 
 fn pages_main(matches: &ArgMatches) -> Result<u8, Failure> {
+    if let Some(path) = text(matches, "show") {
+        let pages = pages::read(Path::new(path)).map_err(tool)?;
+        print!("{}", pages::render(&pages));
+        let picture = Path::new(path).with_extension("svg");
+        let svg = pages::picture(&pages).map_err(tool)?;
+        std::fs::write(&picture, svg).map_err(|e| tool(format!("'{}': {e}", picture.display())))?;
+        return Ok(0);
+    }
     let (directory, head) = experiment_head("page_alloc")?;
     let rounds = whole(matches, "runs", 1, 1)?;
     let out = text(matches, "out")

@@ -403,6 +403,20 @@ pub fn mallow_failed(pages: &Pages) -> bool {
     ours.any(|s| s.error.is_some())
 }
 
+/// Reads a result file; the error names it.
+pub fn read(path: &Path) -> Result<Pages, String> {
+    let shown = path.display();
+    let text = std::fs::read_to_string(path).map_err(|e| format!("pages '{shown}': {e}"))?;
+    let pages: Pages = serde_json::from_str(&text).map_err(|e| format!("pages '{shown}': {e}"))?;
+    if pages.format != FORMAT {
+        return Err(format!(
+            "pages '{shown}': format '{}' is not {FORMAT}",
+            pages.format
+        ));
+    }
+    Ok(pages)
+}
+
 /// Writes the result file and the picture beside it.
 pub fn write(pages: &Pages, path: &Path) -> Result<(), String> {
     let fail = |path: &Path, e: std::io::Error| format!("cannot write '{}': {e}", path.display());

@@ -92,6 +92,19 @@ fn the_kernel_and_the_second_mallow_run_their_own_way() {
 }
 
 #[test]
+fn a_written_file_is_read_back_with_its_picture_beside_it() {
+    let path = std::env::temp_dir().join(format!("pages-{}.json", std::process::id()));
+    write(&pages(), &path).unwrap();
+    let again = read(&path).unwrap();
+    assert_eq!(render(&again), render(&pages()));
+    assert!(path.with_extension("svg").exists());
+    std::fs::write(&path, "{}").unwrap();
+    assert!(read(&path).unwrap_err().contains("pages-"));
+    std::fs::remove_file(&path).unwrap();
+    std::fs::remove_file(path.with_extension("svg")).unwrap();
+}
+
+#[test]
 fn the_picture_draws_what_was_measured() {
     let svg = picture(&pages()).unwrap();
     assert!(svg.contains("\nmallow\n") && svg.contains("\nkernel\n") && !svg.contains("\nje\n"));

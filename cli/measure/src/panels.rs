@@ -115,10 +115,10 @@ fn stroke(line: &Line, at: usize) -> ShapeStyle {
     } else {
         colour(&line.key, at)
     };
-    if line.strong {
-        ink.stroke_width(3)
-    } else {
-        ink.mix(0.8).stroke_width(1)
+    match (line.strong, line.key.starts_with("mallow")) {
+        (true, _) => ink.stroke_width(3),
+        (false, true) => ink.stroke_width(2),
+        (false, false) => ink.mix(0.8).stroke_width(1),
     }
 }
 
