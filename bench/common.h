@@ -289,6 +289,11 @@ static inline void bench_parallel(void *(*body)(void *), void *items, size_t ite
 
 // ---- results ------------------------------------------------------------------------------------
 
+// One of several figures; `mallow-bench classics` reads these lines.
+static inline void bench_figure(const char *name, double value, const char *unit) {
+    printf("figure %-24s %14.6g %s\n", name, value, unit);
+}
+
 static inline void bench_score(double value, const char *unit) {
     printf("score %.6g %s\n", value, unit);
     fflush(stdout);

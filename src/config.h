@@ -59,8 +59,14 @@
 #define MALLOW_SLAB_BYTES_MAX ((size_t)64 << 10)
 #define MALLOW_SINGLE_SLICE_BLOCK_MAX ((size_t)8 << 10)
 #define MALLOW_LARGE_BYTES_MAX ((size_t)1 << 20)
-#define MALLOW_CLASS_COUNT 80U
-#define MALLOW_DIRECT_CLASS_COUNT 32U
+
+// Size classes: 1 << STEP_BITS a doubling, 16 bytes apart before that. Decision 7 compares 0 to 3.
+#ifndef MALLOW_CLASS_STEP_BITS
+#define MALLOW_CLASS_STEP_BITS 3U
+#endif
+#define MALLOW_CLASS_STEPS (1U << MALLOW_CLASS_STEP_BITS)
+#define MALLOW_CLASS_COUNT (MALLOW_CLASS_STEPS * (13U - MALLOW_CLASS_STEP_BITS)) // to 64 KiB
+#define MALLOW_DIRECT_CLASS_COUNT (MALLOW_CLASS_STEPS * (7U - MALLOW_CLASS_STEP_BITS)) // to 1 KiB
 
 // Slab headers: one slot a slice, apart from the blocks.
 #define MALLOW_SLAB_HEADER_SHIFT 8

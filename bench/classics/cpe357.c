@@ -6,8 +6,9 @@
 // Source   the published class benchmark (its text lost the loops of the frees): 169 us for the second
 //          of 30 entries, 160 us for the first, about 200 us before and 160 us after on its author's
 //          machine.
-// Checks   every call is timed by itself in further processes, and the slowest of the best such run is
-//          printed; the hole is given again; memory held after the last free is printed.
+// Prints   medians over the processes: all 202 calls together; the slowest single call, each timed by
+//          itself in further processes; how often the hole was given again; the memory held with
+//          all blocks written to, and after the last free and malloc_trim(0).
 
 #include "common.h"
 
@@ -19,10 +20,15 @@ enum { BLOCKS = 100, SIZE = 1000, FREED_FIRST = 90, HOLE = 95, RUNS_MAX = 1001 }
 struct outcome {
     uint64_t total_ns;
     uint64_t slowest_ns; // of single calls; 0 when only the whole was timed
-    uint64_t
-        kept_bytes; // more anonymous RSS than before the first call, after the last free and a trim
+    uint64_t full_bytes; // more anonymous RSS than before the first call: with 100 touched blocks,
+    uint64_t kept_bytes; // and after the last free and a trim; 0 but in a run that looks at it
     bool hole_reused;
 };
+
+// What a cold process looks at; what it does is always the same.
+enum look { LOOK_TOTAL, LOOK_EACH, LOOK_MEMORY, LOOKS };
+
+static const char *const look_names[LOOKS] = {"--cold-total", "--cold-each", "--cold-memory"};
 
 static const char anonymous[] = "\nRssAnon:"; // without the pages of program and libraries
 static uint64_t slowest;
@@ -42,14 +48,23 @@ static void give(void *block, bool each) {
     slowest = taken > slowest ? taken : slowest;
 }
 
-// Exactly the published program; `each` wraps a clock around every call.
-static struct outcome run_published(bool each) {
+// Exactly the published program; LOOK_EACH wraps a clock around every call, LOOK_MEMORY writes to
+// all blocks, so that they are memory.
+static struct outcome run_published(enum look look) {
+    const bool each = look == LOOK_EACH, memory = look == LOOK_MEMORY;
     void *blocks[BLOCKS];
     bench_status_bytes(anonymous); // the clock and the reading of the file are warm
     const uint64_t before = bench_status_bytes(anonymous);
+    uint64_t full = 0;
     const uint64_t start = bench_now_ns();
     for (int i = 0; i < BLOCKS; i++) {
         blocks[i] = take(each);
+    }
+    if (memory) {
+        for (int i = 0; i < BLOCKS; i++) {
+            memset(blocks[i], 1, SIZE);
+        }
+        full = bench_status_bytes(anonymous);
     }
     for (int i = 0; i < FREED_FIRST; i++) {
         give(blocks[i], each);
@@ -62,13 +77,17 @@ static struct outcome run_published(bool each) {
         give(blocks[i], each);
     }
     const uint64_t total = bench_now_ns() - start;
+    if (!memory) {
+        return (struct outcome){total, slowest, 0, 0, reused};
+    }
     malloc_trim(0);
     const uint64_t after = bench_status_bytes(anonymous);
-    return (struct outcome){total, slowest, after > before ? after - before : 0, reused};
+    return (struct outcome){total, slowest, full - before, after > before ? after - before : 0,
+                            reused};
 }
 
 // A fresh process for each run: this program, with a hidden argument; the outcome comes by a pipe.
-static struct outcome run_cold(const char *program, bool each) {
+static struct outcome run_cold(const char *program, enum look look) {
     int ends[2];
     if (pipe(ends) != 0) {
         bench_fail("pipe: %s", strerror(errno));
@@ -76,7 +95,7 @@ static struct outcome run_cold(const char *program, bool each) {
     const pid_t child = fork();
     if (child == 0) {
         dup2(ends[1], 3);
-        execl(program, program, each ? "--cold-each" : "--cold", (char *)NULL);
+        execl(program, program, look_names[look], (char *)NULL);
         _exit(127);
     }
     close(ends[1]);
@@ -97,40 +116,41 @@ static int by_size(const void *a, const void *b) {
 }
 
 int main(int argc, char **argv) {
-    if (argc == 2 && strncmp(argv[1], "--cold", 6) == 0) {
-        const struct outcome outcome = run_published(strcmp(argv[1], "--cold-each") == 0);
-        return write(3, &outcome, sizeof outcome) == (ssize_t)sizeof outcome ? 0 : 1;
+    for (enum look look = 0; argc == 2 && look < LOOKS; look++) {
+        if (strcmp(argv[1], look_names[look]) == 0) {
+            const struct outcome outcome = run_published(look);
+            return write(3, &outcome, sizeof outcome) == (ssize_t)sizeof outcome ? 0 : 1;
+        }
     }
-    uint64_t runs = 301;
-    const struct bench_option table[] = {{"runs", &runs, "cold processes"}};
+    uint64_t runs = 101;
+    const struct bench_option table[] = {{"runs", &runs, "cold processes of each of three kinds"}};
     BENCH_OPTIONS(argc, argv, table);
     if (runs == 0 || runs > RUNS_MAX) {
         bench_fail("runs must be 1 to %d", RUNS_MAX);
     }
 
-    static uint64_t totals[RUNS_MAX], calls[RUNS_MAX], kept[RUNS_MAX];
+    static uint64_t totals[RUNS_MAX], calls[RUNS_MAX], full[RUNS_MAX], kept[RUNS_MAX];
     uint64_t reused = 0;
     for (uint64_t i = 0; i < runs; i++) {
-        const struct outcome whole = run_cold("/proc/self/exe", false);
-        const struct outcome each = run_cold("/proc/self/exe", true);
+        const struct outcome whole = run_cold("/proc/self/exe", LOOK_TOTAL);
         totals[i] = whole.total_ns;
-        calls[i] = each.slowest_ns;
-        kept[i] = whole.kept_bytes;
         reused += whole.hole_reused;
+        calls[i] = run_cold("/proc/self/exe", LOOK_EACH).slowest_ns;
+        const struct outcome memory = run_cold("/proc/self/exe", LOOK_MEMORY);
+        full[i] = memory.full_bytes;
+        kept[i] = memory.kept_bytes;
     }
-    qsort(totals, runs, sizeof totals[0], by_size);
-    qsort(calls, runs, sizeof calls[0], by_size);
-    qsort(kept, runs, sizeof kept[0], by_size);
-    printf("%-46s %10s %22s\n", "", "here", "published");
-    printf("%-46s %10.1f %22s\n", "cold process, all 202 calls, us, median",
-           (double)totals[runs / 2] / 1e3, "169 (second), 160");
-    printf("%-46s %10.1f\n", "  fastest", (double)totals[0] / 1e3);
-    printf("%-46s %10.1f %22s\n", "slowest single call, us, median of processes",
-           (double)calls[runs / 2] / 1e3, "every call O(1)");
-    printf("%-46s %9.0f%% %22s\n", "a[95] got its old address",
-           100.0 * (double)reused / (double)runs, "expected");
-    printf("%-46s %10.1f %22s\n", "memory kept after the last free, KiB",
-           (double)kept[runs / 2] / (double)BENCH_KIB, "heap empty at the end");
-    bench_score((double)totals[runs / 2] / 1e3, "us");
+    uint64_t *const lists[] = {totals, calls, full, kept};
+    for (size_t i = 0; i < BENCH_COUNT(lists); i++) {
+        qsort(lists[i], runs, sizeof *lists[i], by_size);
+    }
+    const double whole_us = (double)totals[runs / 2] / 1e3;
+    bench_figure("cold_process", whole_us, "us");
+    bench_figure("fastest", (double)totals[0] / 1e3, "us");
+    bench_figure("slowest_call", (double)calls[runs / 2] / 1e3, "us");
+    bench_figure("hole_reused", 100.0 * (double)reused / (double)runs, "%");
+    bench_figure("full", (double)full[runs / 2] / (double)BENCH_KIB, "KiB");
+    bench_figure("kept", (double)kept[runs / 2] / (double)BENCH_KIB, "KiB");
+    bench_score(whole_us, "us");
     return 0;
 }

@@ -69,10 +69,9 @@ int main(int argc, char **argv) {
     const double one = pairs_per_second(1, pairs, records);
     const double two = pairs_per_second(2, pairs, records);
     const double five = pairs_per_second(5, pairs, records);
-    printf("%-12s %18s\n", "threads", "M pairs a second");
-    printf("%-12d %18.2f   published: 7.3 to 8.2 (Athlon 64, 2.2 GHz)\n", 1, one / 1e6);
-    printf("%-12d %18.2f\n", 2, two / 1e6);
-    printf("%-12d %18.2f\n", 5, five / 1e6);
+    bench_figure("threads_1", one / 1e6, "Mpairs/s");
+    bench_figure("threads_2", two / 1e6, "Mpairs/s");
+    bench_figure("threads_5", five / 1e6, "Mpairs/s");
     bench_score(one / 1e6, "Mpairs/s");
     return 0;
 }

@@ -5,7 +5,7 @@ title="rpmalloc"
 crate=rpmalloc-sys
 config="release, rpmallocwrap"
 version_of() {
-    printf '%s+%s' "$(head -n 1 "$src/rpmalloc/CHANGELOG")" "$(basename "$src" | sed 's/.*+//')"
+    printf '%s+%s' "$(head -n 1 "$src/rpmalloc/CHANGELOG" | tr -d '\r')" "$(basename "$src" | sed 's/.*+//')"
 }
 build() {
     local tree=$src/rpmalloc/rpmalloc

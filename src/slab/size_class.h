@@ -2,7 +2,8 @@
 // Size classes: size -> class -> block size, and the shape of a class's slabs.
 //
 // Owns     nothing; all is arithmetic, so no table has to be kept in cache.
-// Holds    classes 0..7 are 16, 32 ... 128 bytes; from there each doubling has 8 classes, so a
+// Holds    with the 8 steps a doubling that are shipped (config.h; decision 7 has the others'
+//          figures): classes 0..7 are 16, 32 ... 128 bytes; from there each doubling has 8, so a
 //          block is at most 12.5 % larger than asked for (plus 15 bytes below 128).
 //          A block size is a multiple of every power of two that divides the size asked for, up to
 //          the step of its doubling, so rounding a size up to an alignment makes its blocks
@@ -13,9 +14,10 @@
 #include "base/bits.h"
 #include "config.h"
 
-#define SIZE_CLASS_LINEAR_COUNT 8U // classes up to 128 bytes, 16 apart
-#define SIZE_CLASS_STEP_BITS 3U    // 8 classes a doubling
-#define SIZE_CLASS_LINEAR_SHIFT 7U // 128 = 1 << 7
+#define SIZE_CLASS_STEP_BITS MALLOW_CLASS_STEP_BITS
+#define SIZE_CLASS_STEP_MASK (MALLOW_CLASS_STEPS - 1U)
+#define SIZE_CLASS_LINEAR_COUNT MALLOW_CLASS_STEPS // classes 16 apart: up to 128 bytes
+#define SIZE_CLASS_LINEAR_SHIFT (MALLOW_GRANULE_SHIFT + SIZE_CLASS_STEP_BITS) // 128 = 1 << 7
 
 // size <= MALLOW_SLAB_BYTES_MAX
 MALLOW_INLINE unsigned size_class_of(size_t size) {
@@ -23,7 +25,8 @@ MALLOW_INLINE unsigned size_class_of(size_t size) {
         return size == 0 ? 0 : (unsigned)((size - 1) >> MALLOW_GRANULE_SHIFT);
     }
     const unsigned doubling = bits_highest(size - 1);
-    const unsigned step = (unsigned)((size - 1) >> (doubling - SIZE_CLASS_STEP_BITS)) & 7U;
+    const unsigned step = (unsigned)((size - 1) >> (doubling - SIZE_CLASS_STEP_BITS)) &
+                          SIZE_CLASS_STEP_MASK;
     return SIZE_CLASS_LINEAR_COUNT +
            ((doubling - SIZE_CLASS_LINEAR_SHIFT) << SIZE_CLASS_STEP_BITS) + step;
 }
@@ -34,7 +37,8 @@ MALLOW_INLINE size_t size_class_bytes(unsigned class_index) {
     }
     const unsigned above = class_index - SIZE_CLASS_LINEAR_COUNT;
     const unsigned doubling = SIZE_CLASS_LINEAR_SHIFT + (above >> SIZE_CLASS_STEP_BITS);
-    return (size_t)((above & 7U) + 9U) << (doubling - SIZE_CLASS_STEP_BITS);
+    const unsigned steps = MALLOW_CLASS_STEPS + 1U + (above & SIZE_CLASS_STEP_MASK);
+    return (size_t)steps << (doubling - SIZE_CLASS_STEP_BITS);
 }
 
 // Slices of one slab: one for small blocks; for larger ones, room for at least eight.

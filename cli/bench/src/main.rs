@@ -2,9 +2,12 @@
 //! `mallow-bench`: the suite under mallow and its peers, interleaved; results as JSON, tables and a
 //! picture.
 
+mod classics;
+mod pages;
 mod report;
 mod results;
 mod suite;
+mod verdict;
 
 use std::path::{Path, PathBuf};
 use std::process::{Command as Process, ExitCode, Stdio};
@@ -19,8 +22,6 @@ use mallow_measure::{elf, launch, library, machine};
 use results::{Outcome, Results};
 use suite::{Benchmark, Suite};
 
-/// Peers of a quick run: the strongest in time and in memory, and the system's own.
-const QUICK_PEERS: [&str; 5] = ["glibc", "mi", "je", "sn", "rp"];
 /// Time limit of one run where the suite names none.
 const TIMEOUT_S: f64 = 300.0;
 
@@ -60,11 +61,13 @@ fn cli() -> Command {
              bench/results/<date>-<commit>.json]"))
         .arg(option("runs", "N", "Measured runs of each allocator [default: 3; 1 with --quick]").short('n'))
         .arg(option("warmup", "N", "Runs of each before that, not counted").default_value("0"))
-        .arg(switch("quick", "One run each, only against glibc, mi, je, sn and rp; long benchmarks left out"))
+        .arg(switch("quick", "One run each; long benchmarks left out"))
         .arg(option("only", "NAMES", "Only these benchmarks, comma-separated"))
         .arg(option("kind", "KINDS", "Only these kinds (micro, macro, classic, real), comma-separated"))
         .arg(option("peers", "LIST", "Allocators beside mallow, comma-separated; `all` adds the hardened \
              ones [default: all found but these]"))
+        .arg(option("explanations", "FILE", "Why mallow is behind in a row [default: explanations.json \
+             beside the suite]"))
         .arg(option("lib", "PATH", "Which libmallow.so"))
         .arg(switch("no-mallow", "Measure the peers alone"))
         .arg(switch("list", "Print the suite and the allocators found, run nothing"))
@@ -74,12 +77,49 @@ fn cli() -> Command {
                 .about("Prints the report of a result file again, or the change between two")
                 .arg(Arg::new("file").value_name("FILE").required(true))
                 .arg(Arg::new("newer").value_name("FILE2").help("A later file: print what changed"))
+                .arg(
+                    option("explanations", "FILE", "Why mallow is behind in a row")
+                        .default_value("bench/explanations.json"),
+                )
                 .arg(option(
                     "out",
                     "OUT",
                     "Also write the picture (OUT.svg), or a page with picture and report (OUT.html)",
                 )),
         )
+        .subcommand(experiment(
+            "pages",
+            "The user-mode page experiment: blocks of 64 KiB to 1 GiB under the kernel itself, mallow and \
+             every peer; tables, a result file and a picture",
+            "bench/results/<date>-<commit>-pages.json",
+        )
+        .arg(option("show", "FILE", "Run nothing: print a result file, and draw its picture again")))
+        .subcommand(experiment(
+            "classics",
+            "The published tests of unalloc, CPE357 and nedmalloc, under mallow and every peer, beside the \
+             published figures",
+            "build/bench/results/bench-classics.json",
+        ))
+}
+
+/// A subcommand that runs programs of its own under the allocators.
+fn experiment(name: &'static str, about: &'static str, out: &str) -> Command {
+    Command::new(name)
+        .about(about)
+        .arg(
+            option("out", "FILE", "Where results go")
+                .help(format!("Where results go [default: {out}]")),
+        )
+        .arg(option("runs", "N", "Rounds [default: 1]").short('n'))
+        .arg(option(
+            "peers",
+            "LIST",
+            "Allocators beside mallow, comma-separated; `all` adds the hardened \
+             ones [default: all found but these]",
+        ))
+        .arg(option("lib", "PATH", "Which libmallow.so"))
+        .arg(switch("no-mallow", "Measure the peers alone"))
+        .arg(switch("quiet", "No progress"))
 }
 
 fn main() -> ExitCode {
@@ -87,6 +127,8 @@ fn main() -> ExitCode {
     let matches = cli().get_matches();
     let result = match matches.subcommand() {
         Some(("report", matches)) => report_main(matches),
+        Some(("pages", matches)) => pages_main(matches),
+        Some(("classics", matches)) => classics_main(matches),
         _ => bench_main(&matches),
     };
     match result {
@@ -137,7 +179,11 @@ fn report_main(matches: &ArgMatches) -> Result<u8, Failure> {
     let second = read("newer").map_err(tool)?;
     let report = match &second {
         Some(newer) => report::render_change(&first, newer),
-        None => report::render(&first),
+        None => {
+            let path = text(matches, "explanations").unwrap_or_default();
+            let explanations = verdict::read_explanations(Path::new(path)).map_err(tool)?;
+            report::render(&first, &explanations)
+        }
     };
     print!("{report}");
     if let Some(path) = text(matches, "out") {
@@ -158,11 +204,11 @@ fn report_main(matches: &ArgMatches) -> Result<u8, Failure> {
 
 fn chosen(matches: &ArgMatches) -> Result<Vec<Allocator>, Failure> {
     let found = allocators::find_all(text(matches, "lib").map(Path::new));
-    let mut chosen = match (text(matches, "peers"), matches.get_flag("quick")) {
-        (Some(list), _) => allocators::select(&found, list).map_err(usage)?,
-        (None, quick) => {
+    let mut chosen = match text(matches, "peers") {
+        Some(list) => allocators::select(&found, list).map_err(usage)?,
+        None => {
             let mut all = allocators::everything(&found);
-            all.retain(|a| !a.hardened && (!quick || QUICK_PEERS.contains(&a.key.as_str())));
+            all.retain(|a| !a.hardened);
             all
         }
     };
@@ -195,6 +241,9 @@ fn bench_main(matches: &ArgMatches) -> Result<u8, Failure> {
     let benchmarks = suite
         .select(&list(matches, "only"), &list(matches, "kind"), quick)
         .map_err(usage)?;
+    let beside = suite.root.join("bench/explanations.json");
+    let path = text(matches, "explanations").map_or(beside, PathBuf::from);
+    let explanations = verdict::read_explanations(&path).map_err(usage)?;
     let allocators = chosen(matches)?;
     if matches.get_flag("list") {
         print_list(&benchmarks, &allocators);
@@ -210,13 +259,9 @@ fn bench_main(matches: &ArgMatches) -> Result<u8, Failure> {
         quick,
         benchmarks: Vec::new(),
     };
-    let out = text(matches, "out").map(PathBuf::from).unwrap_or_else(|| {
-        let stamp = results.date.replace(':', "").replace(['T', 'Z'], "-");
-        suite.root.join(format!(
-            "bench/results/{stamp}{}.json",
-            results.commit.replace('+', "-changed")
-        ))
-    });
+    let out = text(matches, "out")
+        .map(PathBuf::from)
+        .unwrap_or_else(|| result_path(&suite.root, &results.date, &results.commit, ""));
     let progress = Progress::new(matches.get_flag("quiet"));
     for (number, benchmark) in benchmarks.iter().enumerate() {
         let label = format!("({}/{}) {}", number + 1, benchmarks.len(), benchmark.name);
@@ -236,7 +281,7 @@ fn bench_main(matches: &ArgMatches) -> Result<u8, Failure> {
         results.write(&out).map_err(tool)?;
     }
     drop(progress);
-    print!("{}", report::render(&results));
+    print!("{}", report::render(&results, &explanations));
     let picture = out.with_extension("svg");
     std::fs::write(&picture, report::picture(&results).map_err(tool)?)
         .map_err(|e| tool(format!("'{}': {e}", picture.display())))?;
@@ -246,6 +291,71 @@ fn bench_main(matches: &ArgMatches) -> Result<u8, Failure> {
         picture.display()
     );
     Ok(u8::from(report::mallow_failed(&results)))
+}
+
+/// bench/results/<date>-<commit><suffix>.json
+fn result_path(root: &Path, date: &str, commit: &str, suffix: &str) -> PathBuf {
+    let stamp = date.replace(':', "").replace(['T', 'Z'], "-");
+    let commit = commit.replace('+', "-changed");
+    root.join(format!("bench/results/{stamp}{commit}{suffix}.json"))
+}
+
+/// The directory of the benchmark programs, and what every result file begins with.
+fn experiment_head(
+    program: &str,
+) -> Result<(PathBuf, (String, String, machine::Machine)), Failure> {
+    let root = std::env::current_dir().map_err(|e| tool(e.to_string()))?;
+    let directory = root.join("build/bench");
+    if !directory.join(program).exists() {
+        return Err(tool(format!(
+            "'{}' is not there: run it in the repository, after `make bench-programs`",
+            directory.join(program).display()
+        )));
+    }
+    let head = (machine::now(), machine::commit(&root), machine::machine());
+    Ok((directory, head))
+}
+
+fn pages_main(matches: &ArgMatches) -> Result<u8, Failure> {
+    if let Some(path) = text(matches, "show") {
+        let pages = pages::read(Path::new(path)).map_err(tool)?;
+        print!("{}", pages::render(&pages));
+        let picture = Path::new(path).with_extension("svg");
+        let svg = pages::picture(&pages).map_err(tool)?;
+        std::fs::write(&picture, svg).map_err(|e| tool(format!("'{}': {e}", picture.display())))?;
+        return Ok(0);
+    }
+    let (directory, head) = experiment_head("page_alloc")?;
+    let rounds = whole(matches, "runs", 1, 1)?;
+    let out = text(matches, "out")
+        .map(PathBuf::from)
+        .unwrap_or_else(|| result_path(Path::new("."), &head.0, &head.1, "-pages"));
+    let progress = Progress::new(matches.get_flag("quiet"));
+    let program = directory.join("page_alloc").display().to_string();
+    let allocators = chosen(matches)?;
+    let pages = pages::run(&program, &allocators, rounds, head, &progress).map_err(tool)?;
+    drop(progress);
+    print!("{}", pages::render(&pages));
+    pages::write(&pages, &out).map_err(tool)?;
+    eprintln!(
+        "mallow-bench: wrote {} and the picture beside it",
+        out.display()
+    );
+    Ok(u8::from(pages::mallow_failed(&pages)))
+}
+
+fn classics_main(matches: &ArgMatches) -> Result<u8, Failure> {
+    let (directory, head) = experiment_head(classics::PROGRAMS[0])?;
+    let rounds = whole(matches, "runs", 1, 1)?;
+    let out = text(matches, "out").unwrap_or("build/bench/results/bench-classics.json");
+    let progress = Progress::new(matches.get_flag("quiet"));
+    let allocators = chosen(matches)?;
+    let classics = classics::run(&directory, &allocators, rounds, head, &progress).map_err(tool)?;
+    drop(progress);
+    print!("{}", classics::render(&classics));
+    classics::write(&classics, Path::new(out)).map_err(tool)?;
+    eprintln!("mallow-bench: wrote {out}");
+    Ok(u8::from(classics::mallow_failed(&classics)))
 }
 
 fn run_benchmark(
@@ -283,6 +393,7 @@ fn run_benchmark(
         timeout_s: benchmark.timeout.unwrap_or(TIMEOUT_S),
         stdin: None,
         read_output: true,
+        keep_output: false,
         verify: true,
     };
     outcome.series = session::run_interleaved(&job, allocators, &mut |e| progress.on(label, &e))

@@ -12,6 +12,7 @@ use mallow_measure::stats;
 use mallow_measure::table::{self, Table};
 
 use crate::results::{Outcome, Results};
+use crate::verdict::{self, Explanations};
 
 /// From this peak RSS of the best peer on, a benchmark counts as a large one.
 const LARGE_BYTES: f64 = 20e6;
@@ -30,7 +31,7 @@ pub enum Measure {
 }
 
 /// The cost of one allocator in one benchmark: the median, less is better.
-fn cost(outcome: &Outcome, series: &Series, measure: Measure) -> Option<f64> {
+pub(crate) fn cost(outcome: &Outcome, series: &Series, measure: Measure) -> Option<f64> {
     let value = match measure {
         Measure::Time => {
             let figure = series.median(outcome.benchmark.quantity())?;
@@ -48,7 +49,7 @@ fn is_peer(series: &Series) -> bool {
 }
 
 /// The best peer's name and cost.
-fn best_peer(outcome: &Outcome, measure: Measure) -> Option<(&str, f64)> {
+pub(crate) fn best_peer(outcome: &Outcome, measure: Measure) -> Option<(&str, f64)> {
     outcome
         .series
         .iter()
@@ -58,7 +59,7 @@ fn best_peer(outcome: &Outcome, measure: Measure) -> Option<(&str, f64)> {
 }
 
 /// An allocator's cost against the best peer's.
-pub fn against_best(outcome: &Outcome, key: &str, measure: Measure) -> Option<f64> {
+pub(crate) fn against_best(outcome: &Outcome, key: &str, measure: Measure) -> Option<f64> {
     let series = outcome.series.iter().find(|s| s.allocator.key == key)?;
     stats::ratio(
         cost(outcome, series, measure)?,
@@ -66,7 +67,7 @@ pub fn against_best(outcome: &Outcome, key: &str, measure: Measure) -> Option<f6
     )
 }
 
-fn is_large(outcome: &Outcome) -> bool {
+pub(crate) fn is_large(outcome: &Outcome) -> bool {
     best_peer(outcome, Measure::Memory).is_some_and(|(_, bytes)| bytes >= LARGE_BYTES)
 }
 
@@ -82,7 +83,7 @@ fn keys(results: &Results) -> Vec<String> {
 }
 
 /// The geometric mean of an allocator's ratios over the benchmarks that it finished, and their number.
-fn overall(
+pub(crate) fn overall(
     results: &Results,
     key: &str,
     measure: Measure,
@@ -98,8 +99,8 @@ fn overall(
     Some((stats::geometric_mean(&ratios)?, ratios.len()))
 }
 
-/// The whole report as text.
-pub fn render(results: &Results) -> String {
+/// The whole report as text; how mallow stands comes last.
+pub fn render(results: &Results, explanations: &Explanations) -> String {
     let mut text = headline(results);
     text.push_str("\nTime: median, ratio to the best peer\n");
     text.push_str(&ratios(results, Measure::Time).render());
@@ -112,6 +113,7 @@ pub fn render(results: &Results) -> String {
     text.push_str("\nGeometric means of the ratios to the best peer\n");
     text.push_str(&means(results).render());
     text.push_str(&problems(results));
+    text.push_str(&verdict::render(results, explanations));
     text
 }
 
@@ -170,7 +172,7 @@ fn ratios(results: &Results, measure: Measure) -> Table {
 }
 
 /// A cost with its unit, as a person reads it.
-fn figure(outcome: &Outcome, measure: Measure, cost: f64) -> String {
+pub(crate) fn figure(outcome: &Outcome, measure: Measure, cost: f64) -> String {
     match (measure, outcome.benchmark.quantity()) {
         (Measure::Memory, _) => format!("{} MiB", table::mebibytes(cost)),
         (Measure::Time, Quantity::Score) => {
@@ -264,8 +266,7 @@ fn means(results: &Results) -> Table {
 
 /// The names of what went wrong, empty if nothing did.
 fn problems(results: &Results) -> String {
-    let large = results.benchmarks.iter().filter(|b| is_large(b)).count();
-    let mut text = format!("Large: {large} benchmarks whose best peer peaks at 20 MB or more.\n");
+    let mut text = String::new();
     for outcome in &results.benchmarks {
         let name = &outcome.benchmark.name;
         if let Some(reason) = &outcome.skipped {
@@ -413,4 +414,4 @@ pub fn picture(results: &Results) -> Result<String, String> {
 
 #[cfg(test)]
 #[path = "report_tests.rs"]
-mod tests;
+pub(crate) mod tests;

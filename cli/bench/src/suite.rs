@@ -45,6 +45,9 @@ pub struct Benchmark {
     /// Part of a quick run?
     #[serde(default = "yes")]
     pub quick: bool,
+    /// What a quick run runs instead: the same with less work.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub quick_command: Vec<String>,
 }
 
 fn one() -> u32 {
@@ -182,6 +185,12 @@ impl Suite {
             .filter(|b| kinds.is_empty() || kinds.contains(&b.kind))
             .filter(|b| !quick || b.quick || only.contains(&b.name))
             .cloned()
+            .map(|mut b| {
+                if quick && !b.quick_command.is_empty() {
+                    b.command = b.quick_command.clone();
+                }
+                b
+            })
             .collect())
     }
 }
@@ -227,7 +236,8 @@ mod tests {
         {"name": "pair", "kind": "micro", "command": ["build/bench/pair", "64"], "threads": 1,
          "setup": [], "what": "x", "source": "y"},
         {"name": "redis", "kind": "real", "command": ["sh", "-c", "true"], "threads": 2,
-         "setup": [["true"], ["sh", "-c", ":"]], "score": "higher", "timeout": 20.5, "quick": false},
+         "setup": [["true"], ["sh", "-c", ":"]], "score": "higher", "timeout": 20.5, "quick": false,
+         "quick_command": ["sh", "-c", "false"]},
         {"name": "one", "kind": "real", "command": ["x"], "setup": ["sh", "-c", ":"], "time": "user"}
     ]"#;
 
@@ -263,6 +273,18 @@ mod tests {
     }
 
     #[test]
+    fn a_quick_run_takes_the_shorter_command_where_there_is_one() {
+        let suite = suite();
+        let command = |name: &str, quick| {
+            let chosen = suite.select(&[name.to_string()], &[], quick).unwrap();
+            chosen[0].command.join(" ")
+        };
+        assert_eq!(command("redis", true), "sh -c false");
+        assert_eq!(command("redis", false), "sh -c true");
+        assert_eq!(command("pair", true), "build/bench/pair 64");
+    }
+
+    #[test]
     fn selection_names_what_is_unknown() {
         let suite = suite();
         let names = |only: &[&str], kinds: &[&str], quick| {
@@ -279,6 +301,26 @@ mod tests {
         assert!(names(&[], &["big"], false)
             .unwrap_err()
             .contains("'big'; there are: micro, real"));
+    }
+
+    /// At least 24 benchmarks, 10 of them real programs, in a quick run of the suite in the tree; and
+    /// a row that stands for many threads has its partner with two.
+    #[test]
+    fn the_quick_suite_is_large_enough() {
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../bench/suite.json");
+        let quick = Suite::read(&path).unwrap().select(&[], &[], true).unwrap();
+        let real = quick.iter().filter(|b| b.kind == "real").count();
+        assert!(
+            quick.len() >= 24 && real >= 10,
+            "{} and {real}",
+            quick.len()
+        );
+        for row in quick.iter().filter(|b| b.kind == "macro") {
+            if let Some(base) = row.name.strip_suffix("-64") {
+                let two = format!("{base}-2");
+                assert!(quick.iter().any(|b| b.name == two), "{two}");
+            }
+        }
     }
 
     #[test]

@@ -191,6 +191,7 @@ pub fn main(matches: &ArgMatches) -> Result<u8, Failure> {
         timeout_s,
         stdin: matches.get_one::<PathBuf>("input").cloned(),
         read_output: matches.get_flag("same-output"),
+        keep_output: false,
         verify: !matches.get_flag("no-verify"),
         ..Job::default()
     };

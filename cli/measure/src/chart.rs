@@ -33,11 +33,12 @@ pub struct Captions {
     pub memory: String,
 }
 
-type Failure = Box<dyn std::error::Error>;
+pub(crate) type Failure = Box<dyn std::error::Error>;
 
-const INK: RGBColor = RGBColor(40, 44, 52);
-const FAINT: RGBColor = RGBColor(225, 228, 232);
+pub(crate) const INK: RGBColor = RGBColor(40, 44, 52);
+pub(crate) const FAINT: RGBColor = RGBColor(225, 228, 232);
 const OURS: RGBColor = RGBColor(196, 58, 106);
+const OURS_TOO: RGBColor = RGBColor(236, 138, 176);
 const GLIBC: RGBColor = RGBColor(110, 118, 129);
 const PALETTE: [RGBColor; 8] = [
     RGBColor(31, 111, 178),
@@ -51,16 +52,16 @@ const PALETTE: [RGBColor; 8] = [
 ];
 
 /// The same allocator has the same colour in every picture.
-fn colour(points: &[Point], at: usize) -> RGBColor {
-    let key = points[at].key.as_str();
+pub(crate) fn colour(key: &str, at: usize) -> RGBColor {
     match key {
         "mallow" => OURS,
+        key if key.starts_with("mallow") => OURS_TOO,
         "glibc" => GLIBC,
         _ => PALETTE[KNOWN.iter().position(|k| k.key == key).unwrap_or(at) % PALETTE.len()],
     }
 }
 
-fn text(size: i32) -> TextStyle<'static> {
+pub(crate) fn text(size: i32) -> TextStyle<'static> {
     ("sans-serif", size).into_font().color(&INK)
 }
 
@@ -139,7 +140,7 @@ where
         .axis_desc_style(text(13))
         .draw()?;
     for (at, point) in points.iter().enumerate() {
-        let ink = colour(points, at);
+        let ink = colour(&point.key, at);
         let (time, memory) = (point.time_range, point.memory_range);
         let whiskers = [
             [(time.0, point.memory), (time.1, point.memory)],
@@ -194,7 +195,9 @@ where
             .find(|(left, top)| free(*left, *top))
             .unwrap_or((x + 9, y - 7));
         taken.push((left, top, width));
-        let style = ("sans-serif", 13).into_font().color(&colour(points, at));
+        let style = ("sans-serif", 13)
+            .into_font()
+            .color(&colour(&point.key, at));
         area.draw_text(&point.key, &style, (left - origin.0, top - origin.1))?;
     }
     Ok(())
@@ -224,7 +227,7 @@ where
         let middle = (f64::from(top) + step * (at as f64 + 0.5)) as i32;
         let half = (thickness / 2.0) as i32;
         let x = |v: f64| name_width as i32 + (v / largest * room) as i32;
-        let ink = colour(points, at);
+        let ink = colour(&point.key, at);
         let beside = text(12).pos(Pos::new(HPos::Right, VPos::Center));
         area.draw_text(&point.key, &beside, (name_width as i32 - 6, middle))?;
         let corners = [(x(0.0), middle - half), (x(figure), middle + half)];

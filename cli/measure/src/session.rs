@@ -34,6 +34,8 @@ pub struct Job {
     pub stdin: Option<PathBuf>,
     /// Keep standard output: its hash and its last `score` line.
     pub read_output: bool,
+    /// Keep standard output itself, too.
+    pub keep_output: bool,
     /// In the first run of each allocator, see to it that its library was mapped.
     pub verify: bool,
 }
@@ -50,6 +52,9 @@ pub struct Run {
     /// Hash of what it wrote to standard output.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub output_hash: Option<String>,
+    /// What that was, if the job asked for it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub output: Option<String>,
 }
 
 /// A benchmark's own figure.
@@ -283,13 +288,16 @@ fn one_run(
         measured,
         score: None,
         output_hash: None,
+        output: None,
     };
     if job.read_output {
         let text = fs::read(&output).unwrap_or_default();
         let mut hasher = DefaultHasher::new();
         hasher.write(&text);
         run.output_hash = Some(format!("{:016x}", hasher.finish()));
-        run.score = last_score(&String::from_utf8_lossy(&text));
+        let text = String::from_utf8_lossy(&text);
+        run.score = last_score(&text);
+        run.output = job.keep_output.then(|| text.into_owned());
     }
     let problem = problem_of(&run.measured.ending, &said, job.timeout_s);
     Ok((run, problem))
