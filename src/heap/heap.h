@@ -148,12 +148,12 @@ MALLOW_INTERNAL void heap_unclaim(struct heap *heap);
 
 // Frees block `index` of a slab that the calling thread does not own. One atomic operation, and a
 // few more when it is the first since the owner last looked. True: every block of the slab has been
-// freed like this, and it may be taken over.
+// freed like this, and it may be given up.
 MALLOW_INTERNAL bool heap_free_remote(struct slab *slab, struct slab_remote *remote, size_t index);
 
-// Takes a full slab over from another heap, whose thread may sleep for ever, and gives it up if it
-// is wholly free. Does nothing if it is not full (any more).
-MALLOW_INTERNAL void heap_take_full(struct heap *heap, struct slab *slab);
+// Gives a full slab of any heap up, whose thread may sleep for ever, if other threads have freed
+// all of its blocks. The caller need have no heap. Does nothing if it is not full (any more).
+MALLOW_INTERNAL void heap_release_full(struct heap_shared *shared, struct slab *slab);
 
 // ---- heap_queue.c: which slab is where ----------------------------------------------------------
 

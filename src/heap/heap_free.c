@@ -123,9 +123,8 @@ MALLOW_INTERNAL bool heap_free(struct heap_shared *shared, struct heap *heap, ui
         return true;
     }
     if (!heap_free_abandoned(slab, index) &&
-        heap_free_remote(slab, arena_remote_of(shared->arenas, slab), index) &&
-        !heap_is_empty(heap)) {
-        heap_take_full(heap, slab);
+        heap_free_remote(slab, arena_remote_of(shared->arenas, slab), index)) {
+        heap_release_full(shared, slab);
     }
     return true;
 }
@@ -161,7 +160,7 @@ static MALLOW_COLD void heap_report_in_slab(const char *call, const struct slab 
     format_init(&out, detail, sizeof detail);
     const size_t offset = address - slab->start_address;
     const size_t into = slab->kind == SLAB_LARGE ? offset : offset % slab->block_bytes;
-    if (offset >= slab->capacity_count * slab->block_bytes) {
+    if (offset >= slab_capacity(slab) * slab->block_bytes) {
         heap_report(call, "invalid ", address, "it lies behind the last block of a slab of ours");
     }
     if (into == 0) {

@@ -43,20 +43,44 @@ MALLOW_INTERNAL unsigned heap_collect(struct heap *heap, struct slab *slab,
                : heap_collect_held(heap, slab, remote, hold == HEAP_HOLD_WAS_FULL);
 }
 
-MALLOW_INTERNAL void heap_take_full(struct heap *heap, struct slab *slab) {
-    uintptr_t owner = atomic_load_explicit(&slab->owner, memory_order_seq_cst);
-    struct heap *const before = (struct heap *)(owner & ~SLAB_OWNER_FLAGS);
-    if ((owner & SLAB_OWNER_FULL) == 0 || before == NULL) {
-        return;
+// Whether a bitmap word of a slab of `capacity` blocks has every bit set that it can have.
+static bool heap_word_is_whole(uint64_t word, size_t word_index, size_t capacity) {
+    const size_t rest = capacity - word_index * 64;
+    return word == (rest >= 64 ? ~UINT64_C(0) : (UINT64_C(1) << rest) - 1);
+}
+
+// Whether other threads have freed every block of a slab, from bitmap word `word_index` on.
+static bool heap_is_freed_elsewhere(struct slab_remote *remote, size_t word_index,
+                                    size_t capacity) {
+    while (word_index * 64 < capacity &&
+           heap_word_is_whole(
+               atomic_load_explicit(&remote->bits[word_index], memory_order_seq_cst), word_index,
+               capacity)) {
+        word_index++;
     }
-    const uintptr_t mine = (uintptr_t)heap | SLAB_OWNER_QUEUED | (owner & SLAB_OWNER_PENDING);
-    if (!atomic_compare_exchange_strong_explicit(&slab->owner, &owner, mine, memory_order_seq_cst,
-                                                 memory_order_relaxed)) {
+    return word_index * 64 >= capacity;
+}
+
+MALLOW_INTERNAL void heap_release_full(struct heap_shared *shared, struct slab *slab) {
+    uintptr_t owner = atomic_load_explicit(&slab->owner, memory_order_seq_cst);
+    struct heap *const heap = (struct heap *)(owner & ~SLAB_OWNER_FLAGS);
+    if ((owner & SLAB_OWNER_FULL) == 0 || heap == NULL ||
+        !atomic_compare_exchange_strong_explicit(&slab->owner, &owner, owner & SLAB_OWNER_PENDING,
+                                                 memory_order_seq_cst, memory_order_relaxed)) {
         return; // somebody else is at it
     }
-    atomic_fetch_sub_explicit(&before->slab_count, 1, memory_order_relaxed);
-    atomic_fetch_add_explicit(&heap->slab_count, 1, memory_order_relaxed);
-    (void)heap_collect_held(heap, slab, arena_remote_of(heap->shared->arenas, slab), true);
+    // Nobody's now, so it holds still. A thread that would post it waits for its next owner.
+    struct slab_remote *const remote = arena_remote_of(shared->arenas, slab);
+    if (!heap_is_freed_elsewhere(remote, 0, slab->capacity_count)) {
+        slab_change_owner(slab, owner & ~SLAB_OWNER_PENDING); // used again since the caller looked
+        return;
+    }
+    size_t index = 0;
+    if (unlikely(slab_remote_collect(slab, remote, &index) < 0)) {
+        fatal_misuse("double free of", slab->start_address + index * slab->block_bytes,
+                     "another thread freed this block as well");
+    }
+    heap_release_slab(heap, slab);
 }
 
 static void heap_push_post(struct heap *owner, struct slab_remote *remote) {
@@ -136,14 +160,8 @@ MALLOW_INTERNAL void heap_unclaim(struct heap *heap) {
     atomic_store_explicit(&heap->state, HEAP_ABANDONED, memory_order_seq_cst);
 }
 
-// Whether a bitmap word of a slab of `capacity` blocks has every bit set that it can have.
-static bool heap_word_is_whole(uint64_t word, size_t word_index, size_t capacity) {
-    const size_t rest = capacity - word_index * 64;
-    return word == (rest >= 64 ? ~UINT64_C(0) : (UINT64_C(1) << rest) - 1);
-}
-
 MALLOW_INTERNAL bool heap_free_remote(struct slab *slab, struct slab_remote *remote, size_t index) {
-    const size_t capacity = slab->capacity_count; // the slab may be gone once the bit is set
+    const size_t capacity = slab_capacity(slab); // the slab may be gone once the bit is set
     if (unlikely(slab_remote_is_free(slab, remote, index)) || !slab_remote_set(remote, index)) {
         fatal_misuse("double free of", slab->start_address + index * slab->block_bytes,
                      "this block was freed before, and is still free");
@@ -157,13 +175,9 @@ MALLOW_INTERNAL bool heap_free_remote(struct slab *slab, struct slab_remote *rem
         }
     }
     // Looks further only when a word of the bitmap has filled up.
-    for (size_t tries = 0, word_index = index / 64; word_index * 64 < capacity; tries++) {
-        const uint64_t word =
-            atomic_load_explicit(&remote->bits[word_index], memory_order_relaxed);
-        if (!heap_word_is_whole(word, word_index, capacity)) {
-            return false;
-        }
-        word_index = tries == 0 ? 0 : word_index + 1;
-    }
-    return (slab_owner(slab) & SLAB_OWNER_FULL) != 0;
+    return heap_word_is_whole(
+               atomic_load_explicit(&remote->bits[index / 64], memory_order_relaxed), index / 64,
+               capacity) &&
+           heap_is_freed_elsewhere(remote, 0, capacity) &&
+           (slab_owner(slab) & SLAB_OWNER_FULL) != 0;
 }

@@ -123,6 +123,33 @@ CASE(a_full_slab_that_others_have_emptied_goes_back_while_its_owner_sleeps) {
     heap_world_check(&world, other);
 }
 
+CASE(a_thread_without_a_heap_gives_such_a_slab_up_too) {
+    struct heap *const none = (struct heap *)(uintptr_t)&heap_empty;
+    allocate_many();
+    struct slab *const slab = slab_of(blocks[0]);
+    const uint32_t before = heap->slab_count;
+    for (unsigned i = 0; i < MANY && slab_of(blocks[i]) == slab; i++) {
+        assert_true(heap_free(&world.shared, none, blocks[i]));
+    }
+    assert_int_equal(slab->kind, SLAB_NONE);
+    assert_int_equal(heap->slab_count, before - 1);
+    (void)heap_drain(heap, 10);
+    heap_world_check(&world, heap);
+}
+
+CASE(a_full_slab_with_a_live_block_stays_as_it_was) {
+    allocate_many();
+    struct slab *const slab = slab_of(blocks[0]);
+    (void)free_elsewhere(blocks[0]);
+    const uintptr_t owner = slab_owner(slab);
+    assert_int_equal(owner, (uintptr_t)heap | SLAB_OWNER_FULL | SLAB_OWNER_PENDING);
+    heap_release_full(&world.shared, slab);
+    assert_int_equal(slab_owner(slab), owner);
+    assert_int_equal(heap_drain(heap, 10), 1); // the block is not lost
+    assert_int_equal(slab->used_count, slab->capacity_count - 1);
+    heap_world_check(&world, heap);
+}
+
 CASE(a_slab_is_held_by_its_own_heap_alone) {
     struct heap *const other = heap_adopt_or_create(&world.shared);
     allocate_many();
@@ -130,10 +157,10 @@ CASE(a_slab_is_held_by_its_own_heap_alone) {
     struct slab *const current = slab_of(blocks[MANY - 1]);
     assert_int_equal(heap_hold_slab(other, full), HEAP_HOLD_LOST);
     assert_int_equal(heap_hold_slab(heap, current), HEAP_HOLD_LISTED);
-    heap_take_full(other, current); // is not full: nothing happens
+    heap_release_full(&world.shared, current); // is not full: nothing happens
     assert_int_equal(slab_owner_heap(current), (uintptr_t)heap);
     assert_int_equal(heap_hold_slab(heap, full), HEAP_HOLD_WAS_FULL);
-    heap_take_full(other, full); // held
+    heap_release_full(&world.shared, full); // held
     assert_int_equal(slab_owner(full), (uintptr_t)heap | SLAB_OWNER_QUEUED);
     heap_queue_push(heap, full);
     heap_queue_remove(heap, full);
@@ -280,6 +307,8 @@ int main(void) {
         HEAP_CASE(draining_keeps_to_its_budget_and_the_rest_for_later),
         HEAP_CASE(a_slab_whose_blocks_were_all_freed_elsewhere_goes_back),
         HEAP_CASE(a_full_slab_that_others_have_emptied_goes_back_while_its_owner_sleeps),
+        HEAP_CASE(a_thread_without_a_heap_gives_such_a_slab_up_too),
+        HEAP_CASE(a_full_slab_with_a_live_block_stays_as_it_was),
         HEAP_CASE(a_slab_is_held_by_its_own_heap_alone),
         HEAP_CASE(an_allocation_takes_blocks_that_others_have_freed_before_fresh_memory),
         HEAP_CASE(the_owner_that_frees_into_a_pending_slab_collects_it_first),
