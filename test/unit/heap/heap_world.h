@@ -60,7 +60,7 @@ static inline unsigned heap_world_check_class(const struct heap *heap, unsigned 
                          (uintptr_t)heap | SLAB_OWNER_QUEUED);
         assert_ptr_equal(slab->next->previous, slab);
         assert_true(slab_audit(slab));
-        assert_true(slab->used_count < slab->capacity_count);
+        assert_true(slab->used_count < slab->room_count);
         count++;
         slab = slab->next != first ? slab->next : NULL;
     }
