@@ -95,14 +95,9 @@ MALLOW_INTERNAL MALLOW_NOINLINE void api_free_emptied(struct slab *slab) {
     heap_slab_refilled(heap_current(), slab, false);
 }
 
-MALLOW_INTERNAL MALLOW_NOINLINE void api_free_slow(void *block) {
-    if (block == NULL) {
-        return;
-    }
-    struct process *const process = process_ready();
-    struct heap *const heap = heap_current();
-    if (heap_free_near(&process->shared, heap, (uintptr_t)block) ||
-        likely(heap_free(&process->shared, heap, (uintptr_t)block))) {
+// Neither a block of a slab that begins in its first slice nor NULL.
+static MALLOW_NOINLINE void api_free_far(struct process *process, void *block) {
+    if (likely(heap_free(&process->shared, heap_current(), (uintptr_t)block))) {
         return;
     }
     const int error = errno;
@@ -111,4 +106,14 @@ MALLOW_INTERNAL MALLOW_NOINLINE void api_free_slow(void *block) {
                      "a foreign pointer: no block of this allocator, nor of libc's, begins there");
     }
     errno = error;
+}
+
+MALLOW_INTERNAL MALLOW_NOINLINE void api_free_slow(void *block) {
+    if (block == NULL) {
+        return;
+    }
+    struct process *const process = process_ready();
+    if (!heap_free_near(&process->shared, heap_current(), (uintptr_t)block)) {
+        api_free_far(process, block);
+    }
 }

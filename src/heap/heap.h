@@ -63,6 +63,9 @@ static_assert(_Alignof(struct heap) > SLAB_OWNER_FLAGS, "flags fit below a heap'
 
 // What all heaps of a process share.
 struct heap_shared {
+    uintptr_t header_mask;                 // as in struct heap, for threads that have none
+    uintptr_t header_base;
+    uintptr_t remote_distance;             // from a header of the primary arena to its remote part
     struct os *os;
     struct meta *meta;
     struct arena_set *arenas;
@@ -97,6 +100,9 @@ MALLOW_INLINE bool heap_is_empty(const struct heap *heap) {
 }
 
 // ---- heap_adopt.c: birth and end ----------------------------------------------------------------
+
+// Completes `shared`, whose members for the layers below are set.
+MALLOW_INTERNAL void heap_shared_init(struct heap_shared *shared);
 
 // A heap for the calling thread: one that a thread which ended has left, or a new one. NULL: no
 // memory.
@@ -147,14 +153,19 @@ MALLOW_INTERNAL bool heap_claim(struct heap *heap);
 // Ends the claim. Collects first what was posted meanwhile, within a budget.
 MALLOW_INTERNAL void heap_unclaim(struct heap *heap);
 
-// Frees block `index` of a slab that the calling thread does not own. One atomic operation, and a
-// few more when it is the first since the owner last looked. True: every block of the slab has been
-// freed like this, and it may be taken over.
-MALLOW_INTERNAL bool heap_free_remote(struct slab *slab, struct slab_remote *remote, size_t index);
+// Frees block `index` of a slab that the calling thread does not own; it need have no heap. One
+// atomic operation; a few more when it is the first since the owner last looked, or the last block
+// of a full slab, whose thread may sleep for ever: the slab is then given up here.
+MALLOW_INTERNAL void heap_free_remote(struct heap_shared *shared, struct slab *slab,
+                                      struct slab_remote *remote, size_t index);
 
-// Takes a full slab over from another heap, whose thread may sleep for ever, and gives it up if it
-// is wholly free. Does nothing if it is not full (any more).
-MALLOW_INTERNAL void heap_take_full(struct heap *heap, struct slab *slab);
+// Gives a full slab of any heap up if other threads have freed all of its blocks. Does nothing if it
+// is not full (any more).
+MALLOW_INTERNAL void heap_release_full(struct heap_shared *shared, struct slab *slab);
+
+MALLOW_INLINE bool heap_is_abandoned(const struct heap *heap) {
+    return atomic_load_explicit(&heap->state, memory_order_relaxed) == HEAP_ABANDONED;
+}
 
 // ---- heap_queue.c: which slab is where ----------------------------------------------------------
 

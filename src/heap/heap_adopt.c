@@ -41,18 +41,25 @@ static struct heap *abandoned_pop(struct heap_shared *shared) {
     }
 }
 
+MALLOW_INTERNAL void heap_shared_init(struct heap_shared *shared) {
+    const struct arena *const primary = &shared->arenas->primary;
+    if (primary->slice_count != 0) {
+        shared->header_mask = (primary->slice_count - 1) << MALLOW_SLAB_HEADER_SHIFT;
+        shared->header_base = (uintptr_t)primary->slabs;
+        shared->remote_distance = (uintptr_t)primary->remotes - (uintptr_t)primary->slabs;
+    } else {
+        shared->header_mask = 0;
+        shared->header_base = heap_empty.header_base;
+    }
+}
+
 static struct heap *heap_create(struct heap_shared *shared, enum heap_state state) {
     struct heap *const heap = meta_take(shared->meta, sizeof *heap);
     if (heap == NULL) {
         return NULL;
     }
-    const struct arena *const primary = &shared->arenas->primary;
-    if (primary->slice_count != 0) {
-        heap->header_mask = (primary->slice_count - 1) << MALLOW_SLAB_HEADER_SHIFT;
-        heap->header_base = (uintptr_t)primary->slabs;
-    } else {
-        heap->header_base = heap_empty.header_base;
-    }
+    heap->header_mask = shared->header_mask;
+    heap->header_base = shared->header_base;
     for (size_t i = 0; i < MALLOW_DIRECT_COUNT; i++) {
         heap->direct[i] = heap_empty.direct[0];
     }

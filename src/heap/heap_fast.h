@@ -73,7 +73,7 @@ MALLOW_INLINE enum heap_fast_result heap_fast_free(struct heap *heap, uintptr_t 
     }
     // One comparison: address in another slice or arena, in the tail, NULL, slab not in use.
     const uint64_t offset = address - slab->start_address;
-    if (unlikely(offset >= slab->reach_bytes)) {
+    if (unlikely(offset >= compiler_relaxed_word(&slab->reach_bytes))) {
         return HEAP_FAST_SLOW;
     }
     const uintptr_t owner = compiler_relaxed_word(&slab->owner);

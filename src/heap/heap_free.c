@@ -78,8 +78,7 @@ static bool heap_free_local(struct heap *heap, struct slab *slab, size_t index) 
 // Frees a block of a slab whose thread has ended by claiming that thread's heap for a moment: the
 // slab can then be given up at once. False: its owner lives, or somebody is at work in the heap.
 static bool heap_free_abandoned(struct heap *owner, struct slab *slab, size_t index) {
-    if (likely(atomic_load_explicit(&owner->state, memory_order_relaxed) != HEAP_ABANDONED) ||
-        !heap_claim(owner)) {
+    if (!heap_is_abandoned(owner) || !heap_claim(owner)) {
         return false;
     }
     const bool done = heap_free_local(owner, slab, index);
@@ -87,38 +86,38 @@ static bool heap_free_abandoned(struct heap *owner, struct slab *slab, size_t in
     return done;
 }
 
-// Frees block `index` of a slab in use.
-static void heap_free_in_slab(struct heap_shared *shared, struct heap *heap, struct slab *slab,
-                              size_t index) {
+// Frees block `index` of a slab in use, whoever owns it.
+static MALLOW_NOINLINE void heap_free_in_slab(struct heap_shared *shared, struct heap *heap,
+                                              struct slab *slab, size_t index) {
     struct heap *const owner = (struct heap *)slab_owner_heap(slab);
-    if (owner == heap && heap_free_local(heap, slab, index)) {
+    if ((owner == heap && heap_free_local(heap, slab, index)) ||
+        (owner != NULL && owner != heap && heap_free_abandoned(owner, slab, index))) {
         return;
     }
-    if (owner != NULL && owner != heap && heap_free_abandoned(owner, slab, index)) {
-        return;
-    }
-    if (heap_free_remote(slab, arena_remote_of(shared->arenas, slab), index) &&
-        !heap_is_empty(heap)) {
-        heap_take_full(heap, slab);
-    }
+    heap_free_remote(shared, slab, arena_remote_of(shared->arenas, slab), index);
 }
 
 MALLOW_INTERNAL bool heap_free_near(struct heap_shared *shared, struct heap *heap,
                                     uintptr_t address) {
-    const struct arena *const arena = &shared->arenas->primary;
-    if (unlikely(address - arena->base >= arena->slice_count << MALLOW_SLICE_SHIFT)) {
-        return false;
-    }
-    struct slab *const slab = arena_slab_at(arena, address);
+    const uintptr_t slot =
+        (address >> (MALLOW_SLICE_SHIFT - MALLOW_SLAB_HEADER_SHIFT)) & shared->header_mask;
+    struct slab *const slab = (struct slab *)(shared->header_base + slot);
     const uint64_t offset = address - slab->start_address;
-    if (offset >= slab->reach_bytes) {
+    if (offset >= atomic_load_explicit(&slab->reach_bytes, memory_order_relaxed)) {
         return false;
     }
     const uint64_t product = offset * slab->reciprocal;
     if (unlikely((uint32_t)product >= (uint32_t)slab->reciprocal)) {
         return false;
     }
-    heap_free_in_slab(shared, heap, slab, product >> 32);
+    struct heap *const owner = (struct heap *)slab_owner_heap(slab);
+    if (unlikely(owner == heap || owner == NULL || heap_is_abandoned(owner))) {
+        heap_free_in_slab(shared, heap, slab, product >> 32);
+    } else {
+        heap_free_remote(shared, slab,
+                         (struct slab_remote *)((uintptr_t)slab + shared->remote_distance),
+                         product >> 32);
+    }
     return true;
 }
 
@@ -184,7 +183,7 @@ static MALLOW_COLD void heap_report_in_slab(const char *call, const struct slab 
     format_init(&out, detail, sizeof detail);
     const size_t offset = address - slab->start_address;
     const size_t into = slab->kind == SLAB_LARGE ? offset : offset % slab->block_bytes;
-    if (offset >= slab->capacity_count * slab->block_bytes) {
+    if (offset >= slab_capacity(slab) * slab->block_bytes) {
         heap_report(call, "invalid ", address, "it lies behind the last block of a slab of ours");
     }
     if (into == 0) {

@@ -121,7 +121,7 @@ MALLOW_INTERNAL void heap_retire_current(struct heap *heap, unsigned class_index
     queue_set_place(heap, class_index, heap_empty.direct[0]);
     slab_cool(slab);
     slab->is_current = 0;
-    if (!slab_find_word(slab)) {
+    if (!slab_can_open(slab) && !slab_find_word(slab)) {
         slab->used_count = slab->capacity_count;
         slab_change_owner(slab, (uintptr_t)heap | SLAB_OWNER_FULL);
         return;

@@ -43,20 +43,44 @@ MALLOW_INTERNAL unsigned heap_collect(struct heap *heap, struct slab *slab,
                : heap_collect_held(heap, slab, remote, hold == HEAP_HOLD_WAS_FULL);
 }
 
-MALLOW_INTERNAL void heap_take_full(struct heap *heap, struct slab *slab) {
-    uintptr_t owner = atomic_load_explicit(&slab->owner, memory_order_seq_cst);
-    struct heap *const before = (struct heap *)(owner & ~SLAB_OWNER_FLAGS);
-    if ((owner & SLAB_OWNER_FULL) == 0 || before == NULL) {
-        return;
+// Whether a bitmap word of a slab of `capacity` blocks has every bit set that it can have.
+static bool heap_word_is_whole(uint64_t word, size_t word_index, size_t capacity) {
+    const size_t rest = capacity - word_index * 64;
+    return word == (likely(rest >= 64) ? ~UINT64_C(0) : (UINT64_C(1) << rest) - 1);
+}
+
+// Whether other threads have freed every block of a slab, from bitmap word `word_index` on.
+static bool heap_is_freed_elsewhere(struct slab_remote *remote, size_t word_index,
+                                    size_t capacity) {
+    while (word_index * 64 < capacity &&
+           heap_word_is_whole(
+               atomic_load_explicit(&remote->bits[word_index], memory_order_seq_cst), word_index,
+               capacity)) {
+        word_index++;
     }
-    const uintptr_t mine = (uintptr_t)heap | SLAB_OWNER_QUEUED | (owner & SLAB_OWNER_PENDING);
-    if (!atomic_compare_exchange_strong_explicit(&slab->owner, &owner, mine, memory_order_seq_cst,
-                                                 memory_order_relaxed)) {
+    return word_index * 64 >= capacity;
+}
+
+MALLOW_INTERNAL void heap_release_full(struct heap_shared *shared, struct slab *slab) {
+    uintptr_t owner = atomic_load_explicit(&slab->owner, memory_order_seq_cst);
+    struct heap *const heap = (struct heap *)(owner & ~SLAB_OWNER_FLAGS);
+    if ((owner & SLAB_OWNER_FULL) == 0 || heap == NULL ||
+        !atomic_compare_exchange_strong_explicit(&slab->owner, &owner, owner & SLAB_OWNER_PENDING,
+                                                 memory_order_seq_cst, memory_order_relaxed)) {
         return; // somebody else is at it
     }
-    atomic_fetch_sub_explicit(&before->slab_count, 1, memory_order_relaxed);
-    atomic_fetch_add_explicit(&heap->slab_count, 1, memory_order_relaxed);
-    (void)heap_collect_held(heap, slab, arena_remote_of(heap->shared->arenas, slab), true);
+    // Nobody's now, so it holds still. A thread that would post it waits for its next owner.
+    struct slab_remote *const remote = arena_remote_of(shared->arenas, slab);
+    if (!heap_is_freed_elsewhere(remote, 0, slab->capacity_count)) {
+        slab_change_owner(slab, owner & ~SLAB_OWNER_PENDING); // used again since the caller looked
+        return;
+    }
+    size_t index = 0;
+    if (unlikely(slab_remote_collect(slab, remote, &index) < 0)) {
+        fatal_misuse("double free of", slab->start_address + index * slab->block_bytes,
+                     "another thread freed this block as well");
+    }
+    heap_release_slab(heap, slab);
 }
 
 static void heap_push_post(struct heap *owner, struct slab_remote *remote) {
@@ -136,38 +160,60 @@ MALLOW_INTERNAL void heap_unclaim(struct heap *heap) {
     atomic_store_explicit(&heap->state, HEAP_ABANDONED, memory_order_seq_cst);
 }
 
-// Whether every block of the slab has been freed by others, given that all of a word's may have.
-static MALLOW_NOINLINE bool heap_all_freed(const struct slab *slab,
-                                           const struct slab_remote *remote) {
-    const size_t capacity = slab->capacity_count;
-    for (size_t i = 0; i * 64 < capacity; i++) {
-        const size_t rest = capacity - i * 64;
-        const uint64_t whole = rest >= 64 ? ~UINT64_C(0) : (UINT64_C(1) << rest) - 1;
-        if (atomic_load_explicit(&remote->bits[i], memory_order_relaxed) != whole) {
-            return false;
-        }
+static MALLOW_NOINLINE void heap_post(struct slab *slab, struct slab_remote *remote) {
+    struct heap *const owner = heap_route_post(slab, remote);
+    if (owner != NULL &&
+        atomic_load_explicit(&owner->state, memory_order_seq_cst) == HEAP_ABANDONED &&
+        heap_claim(owner)) {
+        heap_unclaim(owner); // collects
     }
-    return (slab_owner(slab) & SLAB_OWNER_FULL) != 0;
 }
 
-MALLOW_INTERNAL bool heap_free_remote(struct slab *slab, struct slab_remote *remote, size_t index) {
-    // A full slab has no block that its owner knows to be free.
-    const bool is_free = (slab_owner(slab) & SLAB_OWNER_FULL) == 0 &&
-                         slab_remote_is_free(slab, remote, index);
-    if (unlikely(is_free) || !slab_remote_set(remote, index)) {
-        fatal_misuse("double free of", slab->start_address + index * slab->block_bytes,
-                     "this block was freed before, and is still free");
-    }
+static MALLOW_NORETURN MALLOW_COLD void heap_report_remote(const struct slab *slab, size_t index) {
+    fatal_misuse("double free of", slab->start_address + index * slab->block_bytes,
+                 "this block was freed before, and is still free");
+}
+
+// What is seldom to be done after a remote free: the slab has to be posted, or all of a word's blocks
+// have been freed. `index` lay within `capacity`.
+static MALLOW_NOINLINE void heap_after_remote(struct heap_shared *shared, struct slab *slab,
+                                              struct slab_remote *remote, size_t capacity) {
     if (slab_remote_claim_post(slab, remote)) {
-        struct heap *const owner = heap_route_post(slab, remote);
-        if (owner != NULL &&
-            atomic_load_explicit(&owner->state, memory_order_seq_cst) == HEAP_ABANDONED &&
-            heap_claim(owner)) {
-            heap_unclaim(owner); // collects
-        }
+        heap_post(slab, remote);
     }
-    // Once its bit is set the slab may be gone, and another in its place: what follows is a hint,
-    // and heap_take_full looks again. Ones from bit 0 on without a gap: the word may be whole.
+    if (heap_is_freed_elsewhere(remote, 0, capacity) &&
+        (slab_owner(slab) & SLAB_OWNER_FULL) != 0) {
+        heap_release_full(shared, slab);
+    }
+}
+
+MALLOW_INLINE void heap_set_remote(struct heap_shared *shared, struct slab *slab,
+                                                 struct slab_remote *remote, size_t index) {
+    const size_t capacity = slab_capacity(slab); // the slab may be gone once the bit is set
+    if (unlikely(!slab_remote_set(remote, index))) {
+        heap_report_remote(slab, index);
+    }
     const uint64_t word = atomic_load_explicit(&remote->bits[index / 64], memory_order_relaxed);
-    return (word & (word + 1)) == 0 && heap_all_freed(slab, remote);
+    if (unlikely(!slab_remote_is_posted(slab) ||
+                 heap_word_is_whole(word, index / 64, capacity))) {
+        heap_after_remote(shared, slab, remote, capacity);
+    }
+}
+
+// A block of a slab whose owner may know it to be free.
+static MALLOW_NOINLINE void heap_free_remote_queued(struct heap_shared *shared, struct slab *slab,
+                                                    struct slab_remote *remote, size_t index) {
+    if (unlikely(slab_remote_is_free(slab, remote, index))) {
+        heap_report_remote(slab, index);
+    }
+    heap_set_remote(shared, slab, remote, index);
+}
+
+MALLOW_INTERNAL void heap_free_remote(struct heap_shared *shared, struct slab *slab,
+                                      struct slab_remote *remote, size_t index) {
+    if ((slab_owner(slab) & SLAB_OWNER_FULL) == 0) {
+        heap_free_remote_queued(shared, slab, remote, index);
+    } else {
+        heap_set_remote(shared, slab, remote, index);
+    }
 }

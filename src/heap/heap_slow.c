@@ -49,10 +49,48 @@ static struct slab *heap_fresh_slab(struct heap *heap, unsigned class_index) {
     slab_init(span.slab, span.address, class_index, (uintptr_t)heap | SLAB_OWNER_QUEUED);
     if (size_class_slices(class_index) > 1) {
         // Few blocks: a second word remembers which of them have never been handed out.
-        span.slab->bits[1] = span.zeroed ? span.slab->bits[0] : 0;
+        span.slab->bits[1] = span.zeroed ? ~UINT64_C(0) : 0;
     }
     atomic_fetch_add_explicit(&heap->slab_count, 1, memory_order_relaxed);
     return span.slab;
+}
+
+// Looks for room in the current slab before it is opened further, or given up for another: blocks
+// that other threads have freed come first, because their pages are touched already.
+static bool heap_refill_current(struct heap *heap, struct slab *slab) {
+    if (slab_find_room(slab)) {
+        return true;
+    }
+    if ((slab_owner(slab) & SLAB_OWNER_PENDING) != 0) {
+        (void)heap_collect(heap, slab, arena_remote_of(heap->shared->arenas, slab));
+        if (slab_find_room(slab)) {
+            return true;
+        }
+    }
+    return false;
+}
+
+// Opens more of the current slab, or takes what few blocks it has, unless a queued one has some.
+static bool heap_open_current(struct heap *heap, struct slab *slab) {
+    if (slab_find_room(slab)) {
+        return true; // other threads had freed blocks of it
+    }
+    if (heap_queue_first(heap, slab->class_index) == NULL &&
+        slab_open(slab, heap->shared->os->page_bytes)) {
+        return true;
+    }
+    return slab_find_word(slab);
+}
+
+// A slab of the class other than its current one; NULL: out of memory.
+static struct slab *heap_next_slab(struct heap *heap, unsigned class_index) {
+    struct slab *slab = heap_queue_first(heap, class_index);
+    if (slab != NULL) {
+        heap_queue_remove(heap, slab);
+        return slab;
+    }
+    slab = heap_adopt_slab(heap, class_index);
+    return slab != NULL ? slab : heap_fresh_slab(heap, class_index);
 }
 
 // Makes the class's current slab one with a free block in its word; NULL: out of memory.
@@ -61,36 +99,28 @@ static MALLOW_NOINLINE struct slab *heap_refill(struct heap *heap, unsigned clas
     if (slab == NULL && !heap_prepare_class(heap, class_index)) {
         return NULL;
     }
+    if (slab != NULL && heap_refill_current(heap, slab)) {
+        return slab;
+    }
+    // Not before the queue is empty: the longer a posted slab waits, the more blocks it yields.
+    for (unsigned tries = 0; tries < MALLOW_DRAIN_BUDGET; tries++) {
+        if (heap_queue_first(heap, class_index) != NULL || heap_drain(heap, 1) == 0) {
+            break;
+        }
+    }
     if (slab != NULL) {
-        if (slab_find_word(slab)) {
-            return slab;
-        }
-        if ((slab_owner(slab) & SLAB_OWNER_PENDING) != 0) {
-            (void)heap_collect(heap, slab, arena_remote_of(heap->shared->arenas, slab));
-        }
-        if (slab_find_word(slab)) {
+        if (heap_open_current(heap, slab)) {
             return slab;
         }
         heap_retire_current(heap, class_index);
     }
-    slab = heap_queue_first(heap, class_index);
-    if (slab == NULL) {
-        // Only now: the longer a posted slab waits, the more blocks one collection yields.
-        (void)heap_drain(heap, MALLOW_DRAIN_BUDGET);
-        slab = heap_queue_first(heap, class_index);
-    }
-    if (slab != NULL) {
-        heap_queue_remove(heap, slab);
-    } else {
-        slab = heap_adopt_slab(heap, class_index);
-    }
-    if (slab == NULL) {
-        slab = heap_fresh_slab(heap, class_index);
-    }
+    slab = heap_next_slab(heap, class_index);
     if (slab == NULL) {
         return NULL;
     }
-    (void)slab_find_word(slab);
+    if (!slab_find_word(slab)) {
+        (void)slab_open(slab, heap->shared->os->page_bytes);
+    }
     heap_set_current(heap, class_index, slab);
     return slab;
 }

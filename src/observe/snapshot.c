@@ -21,7 +21,7 @@ MALLOW_RACY_READ static void snapshot_add_slab(struct snapshot *snapshot, const 
     struct snapshot_class *const row = &snapshot->classes[class_index];
     row->slab_count++;
     row->live_count += live;
-    row->capacity_count += slab->capacity_count;
+    row->capacity_count += slab->room_count;
     snapshot->slab_count++;
     snapshot->small_live_count += live;
     snapshot->small_live_bytes += live * size_class_bytes(class_index);

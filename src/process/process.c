@@ -44,6 +44,7 @@ static void process_start_memory(struct process *process) {
     process->shared.large_bytes_max =
         bits_min(bits_max(process_option(options, huge_threshold), MALLOW_SLAB_BYTES_MAX),
                  MALLOW_LARGE_BYTES_MAX);
+    heap_shared_init(&process->shared);
     process->sources = (struct observe_sources){&process->os, &process->meta, &process->arenas,
                                                 &process->huges, &process->shared};
     process_apply_options(process);

@@ -4,12 +4,15 @@
 
 #include "slab/size_class.h"
 
-enum { SLAB_COLOR_BYTES = 1024 };
+enum {
+    SLAB_COLOR_BYTES = 1024,
+    SLAB_WORD_WORTH = 16, // free blocks in a word that are worth taking it
+};
 
 static void slab_mark_interior(struct slab *slab, unsigned slice_count) {
     for (unsigned i = 1; i < slice_count; i++) {
         slab[i].start_address = 0;
-        slab[i].reach_bytes = 0;
+        atomic_store_explicit(&slab[i].reach_bytes, 0, memory_order_relaxed);
         slab[i].slice_count = 0;
         slab[i].slice_back = (uint8_t)i;
         slab_set_owner(&slab[i], 0);
@@ -35,10 +38,8 @@ MALLOW_INTERNAL void slab_init(struct slab *slab, uintptr_t address, unsigned cl
     const unsigned slice_count = size_class_slices(class_index);
     const size_t color = slice_count == 1 ? slab_color(address, block_bytes) : 0;
     const size_t room = ((size_t)slice_count << MALLOW_SLICE_SHIFT) - color;
-    const unsigned capacity = (unsigned)bits_min(room / block_bytes, MALLOW_SLAB_CAPACITY_MAX);
-    address += color;
-    slab->start_address = address;
-    slab->reach_bytes = bits_min(capacity * block_bytes, MALLOW_SLICE_BYTES - color);
+    slab->start_address = address + color;
+    atomic_store_explicit(&slab->reach_bytes, 0, memory_order_relaxed);
     slab->block_bytes = block_bytes;
     slab->reciprocal = ((UINT64_C(1) << 32) + block_bytes - 1) / block_bytes;
     slab->hot = 0;
@@ -46,31 +47,56 @@ MALLOW_INTERNAL void slab_init(struct slab *slab, uintptr_t address, unsigned cl
     slab->used_count = 0;
     slab->next = NULL;
     slab->previous = NULL;
-    slab->capacity_count = (uint16_t)capacity;
+    __atomic_store_n(&slab->capacity_count, 0, __ATOMIC_RELAXED);
+    slab->room_count = (uint16_t)bits_min(room / block_bytes, MALLOW_SLAB_CAPACITY_MAX);
     slab->class_index = (uint8_t)class_index;
     slab->slice_count = (uint8_t)slice_count;
     slab->slice_back = 0;
-    slab->word_count = (uint8_t)((capacity + 63) / 64);
+    slab->word_count = 0;
     slab->is_current = 0;
-    for (unsigned i = 0; i < slab->word_count; i++) {
-        slab->bits[i] = ~UINT64_C(0);
-    }
-    if (capacity % 64 != 0) {
-        slab->bits[capacity / 64] = (UINT64_C(1) << (capacity % 64)) - 1;
-    }
-    // Where malloc begins differs as well, for the larger caches: see slab_find_word.
-    const unsigned first = (unsigned)(address >> MALLOW_SLICE_SHIFT) % slab->word_count;
-    slab->word = &slab->bits[first];
-    slab->word_base = address + first * 64 * block_bytes;
+    slab->word = &slab->bits[0];
+    slab->word_base = slab->start_address;
     slab_mark_interior(slab, slice_count);
     slab_set_owner(slab, owner);
     __atomic_store_n(&slab->kind, SLAB_BLOCKS, __ATOMIC_RELEASE);
 }
 
+static void slab_set_word(struct slab *slab, unsigned word_index) {
+    slab->word = &slab->bits[word_index];
+    slab->word_base = slab->start_address + word_index * 64 * slab->block_bytes;
+}
+
+MALLOW_INTERNAL bool slab_open(struct slab *slab, size_t page_bytes) {
+    if (!slab_can_open(slab)) {
+        return false;
+    }
+    const size_t before = slab->capacity_count;
+    const uintptr_t wanted =
+        slab->start_address + (before + bits_max(before / 2, 1)) * slab->block_bytes;
+    const uintptr_t end = bits_align_up(wanted, page_bytes);
+    const size_t capacity =
+        bits_min((end - slab->start_address) / slab->block_bytes, slab->room_count);
+    for (size_t word_index = slab->word_count; word_index * 64 < capacity; word_index++) {
+        slab->bits[word_index] = 0;
+        slab->word_count = (uint8_t)(word_index + 1);
+    }
+    for (size_t index = before; index < capacity;) {
+        const size_t next = bits_min((index / 64 + 1) * 64, capacity);
+        slab->bits[index / 64] |= ~UINT64_C(0) >> (64 - (next - index)) << (index % 64);
+        index = next;
+    }
+    const size_t first_slice = MALLOW_SLICE_BYTES - slab->start_address % MALLOW_SLICE_BYTES;
+    __atomic_store_n(&slab->capacity_count, (uint16_t)capacity, __ATOMIC_RELAXED);
+    atomic_store_explicit(&slab->reach_bytes, bits_min(capacity * slab->block_bytes, first_slice),
+                          memory_order_relaxed);
+    slab_set_word(slab, (unsigned)before / 64);
+    return true;
+}
+
 MALLOW_INTERNAL void slab_init_large(struct slab *slab, uintptr_t address, unsigned slice_count,
                                      size_t usable_bytes) {
     slab->start_address = address;
-    slab->reach_bytes = 0; // free goes to the slow path
+    atomic_store_explicit(&slab->reach_bytes, 0, memory_order_relaxed); // free: the slow path
     slab->block_bytes = usable_bytes;
     slab->reciprocal = 0;
     slab->hot = 0;
@@ -78,7 +104,8 @@ MALLOW_INTERNAL void slab_init_large(struct slab *slab, uintptr_t address, unsig
     slab->used_count = 1;
     slab->next = NULL;
     slab->previous = NULL;
-    slab->capacity_count = 1;
+    __atomic_store_n(&slab->capacity_count, 1, __ATOMIC_RELAXED);
+    slab->room_count = 1;
     slab->class_index = MALLOW_CLASS_COUNT;
     slab->slice_count = (uint8_t)slice_count;
     slab->slice_back = 0;
@@ -99,7 +126,7 @@ MALLOW_INTERNAL void slab_clear(struct slab *slab) {
     const unsigned slice_count = slab->slice_count;
     for (unsigned i = 0; i < slice_count; i++) {
         slab[i].start_address = 0;
-        slab[i].reach_bytes = 0;
+        atomic_store_explicit(&slab[i].reach_bytes, 0, memory_order_relaxed);
         slab[i].slice_count = 0;
         slab[i].slice_back = 0;
         slab_set_owner(&slab[i], 0);
@@ -112,13 +139,20 @@ MALLOW_INTERNAL bool slab_find_word(struct slab *slab) {
     unsigned index = (unsigned)(slab->word - slab->bits);
     for (unsigned tries = 0; tries < slab->word_count; tries++) {
         if (slab->bits[index] != 0) {
-            slab->word = &slab->bits[index];
-            slab->word_base = slab->start_address + index * 64 * slab->block_bytes;
+            slab_set_word(slab, index);
             return true;
         }
         index = index + 1 < slab->word_count ? index + 1 : 0;
     }
     return false;
+}
+
+MALLOW_INTERNAL bool slab_find_room(struct slab *slab) {
+    if (!slab_find_word(slab)) {
+        return false;
+    }
+    return !slab_can_open(slab) || bits_count(*slab->word) >= SLAB_WORD_WORTH ||
+           (slab->capacity_count - slab_count_used(slab)) * 8 >= slab->capacity_count;
 }
 
 MALLOW_RACY_READ MALLOW_INTERNAL unsigned slab_count_used(const struct slab *slab) {
@@ -155,7 +189,7 @@ MALLOW_INTERNAL bool slab_audit(const struct slab *slab) {
     }
     const size_t word_index = (size_t)(slab->word - slab->bits);
     return (slab->is_current || (slab->hot == 0 && slab->used_count == slab_count_used(slab))) &&
-           word_index < slab->word_count &&
+           word_index < slab->word_count && slab->capacity_count <= slab->room_count &&
            slab->word_base == slab->start_address + word_index * 64 * slab->block_bytes &&
            (slab->capacity_count % 64 == 0 ||
             slab->bits[slab->capacity_count / 64] >> (slab->capacity_count % 64) == 0);

@@ -15,9 +15,12 @@
 //          both are short. Only a current slab has them, and it is not counted.
 //          word points to a bitmap word, word_base to the block of that word's bit 0.
 //          Bits at and beyond capacity_count are never set.
+//          capacity_count <= room_count: a slab is opened bit by bit, from its first block on, so
+//          that pages which no block needs yet are not touched. What is not yet open is, to malloc
+//          and free, as if it were not there.
 //
 //   header slot (256 bytes)                         slab (1 .. 8 slices)
-//   | line 0: what malloc and free need | ... | bits |     | block | block | block | .... tail |
+//   | line 0: what malloc and free need | ... | bits |     | block | block | not open | .. tail |
 #ifndef MALLOW_SLAB_SLAB_H
 #define MALLOW_SLAB_SLAB_H
 
@@ -47,7 +50,7 @@ enum slab_kind {
 struct slab {
     // Line 0: what malloc and free look at.
     uintptr_t start_address;  // of block 0; 0 unless head of a span in use
-    size_t reach_bytes;       // capacity * block size, within the first slice: free's fast path
+    _Atomic(size_t) reach_bytes; // capacity * block size, within the first slice; read by any
     _Atomic(uintptr_t) owner; // heap address + flags; PENDING is set by any thread
     uint64_t reciprocal;      // ceil(2^32 / block_bytes)
     uintptr_t hot;            // the block to hand out next; 0 if none
@@ -57,7 +60,7 @@ struct slab {
     // Lines 1 to 3.
     uintptr_t word_base;      // address of the word's bit 0
     uint32_t used_count;      // blocks not free here; meaningless while current
-    uint16_t capacity_count;
+    uint16_t capacity_count;  // blocks opened so far; read by any
     uint8_t class_index;
     uint8_t kind;             // enum slab_kind
     struct slab *next;        // queue of slabs with room, of one class of one heap
@@ -66,6 +69,7 @@ struct slab {
     uint8_t slice_back;       // SLAB_INTERIOR: slices back to the head
     uint8_t word_count;       // words of the bitmap in use
     uint8_t is_current;       // malloc takes from it
+    uint16_t room_count;      // blocks that the span has room for
     uint64_t bits[MALLOW_SLAB_WORDS]; // 1 = free
 };
 
@@ -85,10 +89,14 @@ struct slab_remote {
 
 static_assert(sizeof(struct slab_remote) == sizeof(struct slab), "one distance between the tables");
 
-// Cuts `slice_count` slices at `address` into blocks of a class: all free, on no queue, not
+// Makes the slices at `address` a slab of a class, without a block as yet: on no queue, not
 // current.
 MALLOW_INTERNAL void slab_init(struct slab *slab, uintptr_t address, unsigned class_index,
                                uintptr_t owner);
+
+// Opens more blocks: half as many again, at least one, and up to the end of a page of
+// `page_bytes`; malloc takes from them next. False: all are open.
+MALLOW_INTERNAL bool slab_open(struct slab *slab, size_t page_bytes);
 
 // One block for the whole span; its usable size is `usable_bytes`.
 MALLOW_INTERNAL void slab_init_large(struct slab *slab, uintptr_t address, unsigned slice_count,
@@ -103,6 +111,10 @@ MALLOW_INTERNAL void slab_clear(struct slab *slab);
 // Moves `word` to a bitmap word with a free block; false if there is none.
 MALLOW_INTERNAL bool slab_find_word(struct slab *slab);
 
+// The same; but for a slab that could be opened further, true only if the word has many, or at least
+// an eighth of what is open is free: to hand out a few and be asked again costs more than a page.
+MALLOW_INTERNAL bool slab_find_room(struct slab *slab);
+
 // Blocks that are not free here, counted.
 MALLOW_INTERNAL unsigned slab_count_used(const struct slab *slab);
 
@@ -115,13 +127,22 @@ MALLOW_INTERNAL bool slab_is_unused(const struct slab *slab);
 // Whether the accounting equations hold.
 MALLOW_INTERNAL bool slab_audit(const struct slab *slab);
 
+MALLOW_INLINE unsigned slab_capacity(const struct slab *slab) {
+    return __atomic_load_n(&slab->capacity_count, __ATOMIC_RELAXED);
+}
+
+// Whether blocks remain to be opened.
+MALLOW_INLINE bool slab_can_open(const struct slab *slab) {
+    return slab->capacity_count < slab->room_count;
+}
+
 // Index of the block that `address` is the start of, for an address in the slab's span; SIZE_MAX
 // for an address that is no block's start. For the first slice this is the fast path's arithmetic:
 // Lemire, Kaser, Kurz, "Faster remainder by direct computation" (2019).
 MALLOW_INLINE size_t slab_index_of(const struct slab *slab, uintptr_t address) {
     const size_t offset = address - slab->start_address;
     const size_t index = offset / slab->block_bytes;
-    if (index * slab->block_bytes != offset || index >= slab->capacity_count) {
+    if (index * slab->block_bytes != offset || index >= slab_capacity(slab)) {
         return SIZE_MAX;
     }
     return index;

@@ -30,9 +30,14 @@ MALLOW_INLINE bool slab_remote_set(struct slab_remote *remote, size_t index) {
     return (before & mask) == 0;
 }
 
+// After a set: whether the owner will learn of it without the caller's doing.
+MALLOW_INLINE bool slab_remote_is_posted(const struct slab *slab) {
+    return (atomic_load_explicit(&slab->owner, memory_order_seq_cst) & SLAB_OWNER_PENDING) != 0;
+}
+
 // After a set: true iff the caller has to push the slab onto its owner's stack now.
 MALLOW_INLINE bool slab_remote_claim_post(struct slab *slab, struct slab_remote *remote) {
-    if ((atomic_load_explicit(&slab->owner, memory_order_seq_cst) & SLAB_OWNER_PENDING) != 0) {
+    if (slab_remote_is_posted(slab)) {
         return false;
     }
     atomic_fetch_or_explicit(&slab->owner, SLAB_OWNER_PENDING, memory_order_seq_cst);

@@ -26,6 +26,7 @@ static inline void heap_world_begin(struct heap_world *world) {
     world->shared.huges = &world->huges;
     world->shared.thins = &world->thins;
     world->shared.large_bytes_max = MALLOW_LARGE_BYTES_MAX;
+    heap_shared_init(&world->shared);
     world->heap = heap_adopt_or_create(&world->shared);
     assert_non_null(world->heap);
 }
@@ -60,7 +61,7 @@ static inline unsigned heap_world_check_class(const struct heap *heap, unsigned 
                          (uintptr_t)heap | SLAB_OWNER_QUEUED);
         assert_ptr_equal(slab->next->previous, slab);
         assert_true(slab_audit(slab));
-        assert_true(slab->used_count < slab->capacity_count);
+        assert_true(slab->used_count < slab->room_count);
         count++;
         slab = slab->next != first ? slab->next : NULL;
     }

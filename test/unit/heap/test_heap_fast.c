@@ -126,7 +126,7 @@ CASE(pending_foreign_and_huge_addresses_go_the_slow_way) {
     const uintptr_t block = allocate_in_slab(1000);
     const uintptr_t other = allocate_in_slab(1000);
     struct slab *const slab = heap_identify(&world.shared, block).slab;
-    heap_free_remote(slab, arena_remote_of(&world.arena.arenas, slab),
+    heap_free_remote(&world.shared, slab, arena_remote_of(&world.arena.arenas, slab),
                      slab_index_of(slab, other));
     assert_int_equal(fast_free(block), HEAP_FAST_SLOW);
     assert_int_equal(fast_free((uintptr_t)foreign), HEAP_FAST_SLOW);

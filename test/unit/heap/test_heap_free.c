@@ -142,8 +142,12 @@ CASE(memory_of_ours_where_no_block_is_stops_the_program) {
     if (tail < bits_align_up(block, MALLOW_SLICE_BYTES)) {
         assert_true(dies(release_here, tail, "behind the last block"));
     }
-    // A block of the slab that was never handed out.
-    assert_true(dies(release_here, slab->start_address + 9 * slab->block_bytes, "double free"));
+    // Blocks of the slab that were never handed out: one that is open, and one that is not.
+    const uintptr_t open = slab->start_address + (slab->capacity_count - 1U) * slab->block_bytes;
+    assert_int_not_equal(open, block);
+    assert_true(dies(release_here, open, "double free"));
+    assert_true(slab_can_open(slab));
+    assert_true(dies(release_here, open + slab->block_bytes, "behind the last block"));
 }
 
 CASE(a_free_turns_a_full_slab_into_a_queued_one_and_an_empty_one_is_given_back) {

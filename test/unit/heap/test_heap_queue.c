@@ -15,6 +15,8 @@ static void make_slabs(unsigned class_index) {
         assert_non_null(span.slab);
         slabs[i] = span.slab;
         slab_init(slabs[i], span.address, class_index, (uintptr_t)heap | SLAB_OWNER_QUEUED);
+        while (slab_open(slabs[i], 4096)) {
+        }
         heap->slab_count++;
     }
 }

@@ -40,10 +40,10 @@ static void allocate_many(void) {
 }
 
 // As a thread that does not own the slab would.
-static bool free_elsewhere(uintptr_t address) {
+static void free_elsewhere(uintptr_t address) {
     struct slab *const slab = slab_of(address);
-    return heap_free_remote(slab, arena_remote_of(&world.arena.arenas, slab),
-                            slab_index_of(slab, address));
+    heap_free_remote(&world.shared, slab, arena_remote_of(&world.arena.arenas, slab),
+                     slab_index_of(slab, address));
 }
 
 static unsigned posts(const struct heap *of) {
@@ -58,7 +58,7 @@ static unsigned posts(const struct heap *of) {
 CASE(a_slab_is_posted_once_however_many_of_its_blocks_are_freed) {
     allocate_many();
     for (unsigned i = 0; i < 4; i++) {
-        (void)free_elsewhere(blocks[i]);
+        free_elsewhere(blocks[i]);
         assert_int_equal(posts(heap), 1);
         assert_int_equal(heap_identify(&world.shared, blocks[i]).kind, HEAP_BLOCK_NONE);
     }
@@ -77,12 +77,12 @@ CASE(draining_keeps_to_its_budget_and_the_rest_for_later) {
     struct slab *const slabs[] = {slab_of(blocks[0]), slab_of(blocks[CLASS_BLOCKS]),
                                   slab_of(blocks[MANY - 1])};
     assert_true(slabs[0] != slabs[1] && slabs[1] != slabs[2]);
-    (void)free_elsewhere(blocks[0]);
-    (void)free_elsewhere(blocks[CLASS_BLOCKS]);
-    (void)free_elsewhere(blocks[MANY - 1]);
+    free_elsewhere(blocks[0]);
+    free_elsewhere(blocks[CLASS_BLOCKS]);
+    free_elsewhere(blocks[MANY - 1]);
     assert_int_equal(posts(heap), 3);
     assert_int_equal(heap_drain(heap, 2), 2);
-    (void)free_elsewhere(blocks[MANY - 2]);
+    free_elsewhere(blocks[MANY - 2]);
     unsigned rest = 0;
     unsigned count;
     while ((count = heap_drain(heap, 1)) > 0) {
@@ -101,12 +101,11 @@ CASE(a_slab_whose_blocks_were_all_freed_elsewhere_goes_back) {
     allocate_many();
     struct slab *const slab = slab_of(blocks[0]);
     for (unsigned i = 0; i < MANY && slab_of(blocks[i]) == slab; i++) {
-        const bool last = slab_of(blocks[i + 1]) != slab;
-        assert_int_equal(free_elsewhere(blocks[i]), last); // the last one tells
+        assert_int_equal(slab->kind, SLAB_BLOCKS);
+        free_elsewhere(blocks[i]);
     }
-    assert_int_equal(slab->kind, SLAB_BLOCKS); // never before the owner has collected
-    (void)heap_drain(heap, 10);
     assert_int_equal(slab->kind, SLAB_NONE);
+    assert_int_equal(heap_drain(heap, 10), 1); // the post that is left finds nothing to do
     heap_world_check(&world, heap);
 }
 
@@ -126,6 +125,33 @@ CASE(a_full_slab_that_others_have_emptied_goes_back_while_its_owner_sleeps) {
     heap_world_check(&world, other);
 }
 
+CASE(a_thread_without_a_heap_gives_such_a_slab_up_too) {
+    struct heap *const none = (struct heap *)(uintptr_t)&heap_empty;
+    allocate_many();
+    struct slab *const slab = slab_of(blocks[0]);
+    const uint32_t before = heap->slab_count;
+    for (unsigned i = 0; i < MANY && slab_of(blocks[i]) == slab; i++) {
+        assert_true(heap_free(&world.shared, none, blocks[i]));
+    }
+    assert_int_equal(slab->kind, SLAB_NONE);
+    assert_int_equal(heap->slab_count, before - 1);
+    (void)heap_drain(heap, 10);
+    heap_world_check(&world, heap);
+}
+
+CASE(a_full_slab_with_a_live_block_stays_as_it_was) {
+    allocate_many();
+    struct slab *const slab = slab_of(blocks[0]);
+    free_elsewhere(blocks[0]);
+    const uintptr_t owner = slab_owner(slab);
+    assert_int_equal(owner, (uintptr_t)heap | SLAB_OWNER_FULL | SLAB_OWNER_PENDING);
+    heap_release_full(&world.shared, slab);
+    assert_int_equal(slab_owner(slab), owner);
+    assert_int_equal(heap_drain(heap, 10), 1); // the block is not lost
+    assert_int_equal(slab->used_count, slab->capacity_count - 1);
+    heap_world_check(&world, heap);
+}
+
 CASE(a_slab_is_held_by_its_own_heap_alone) {
     struct heap *const other = heap_adopt_or_create(&world.shared);
     allocate_many();
@@ -133,10 +159,10 @@ CASE(a_slab_is_held_by_its_own_heap_alone) {
     struct slab *const current = slab_of(blocks[MANY - 1]);
     assert_int_equal(heap_hold_slab(other, full), HEAP_HOLD_LOST);
     assert_int_equal(heap_hold_slab(heap, current), HEAP_HOLD_LISTED);
-    heap_take_full(other, current); // is not full: nothing happens
+    heap_release_full(&world.shared, current); // is not full: nothing happens
     assert_int_equal(slab_owner_heap(current), (uintptr_t)heap);
     assert_int_equal(heap_hold_slab(heap, full), HEAP_HOLD_WAS_FULL);
-    heap_take_full(other, full); // held
+    heap_release_full(&world.shared, full); // held
     assert_int_equal(slab_owner(full), (uintptr_t)heap | SLAB_OWNER_QUEUED);
     heap_queue_push(heap, full);
     heap_queue_remove(heap, full);
@@ -154,9 +180,9 @@ CASE(an_allocation_takes_blocks_that_others_have_freed_before_fresh_memory) {
         last = heap_allocate(heap, BYTES, false);
     } while (slab_count_used(current) < current->capacity_count);
     const size_t before = heap_world_slices_used(&world);
-    (void)free_elsewhere(blocks[2]);
+    free_elsewhere(blocks[2]);
     assert_int_equal(heap_allocate(heap, BYTES, false), blocks[2]);
-    (void)free_elsewhere(last);
+    free_elsewhere(last);
     (void)heap_allocate(heap, BYTES, false);
     assert_int_equal(heap_world_slices_used(&world), before);
     heap_world_check(&world, heap);
@@ -165,8 +191,8 @@ CASE(an_allocation_takes_blocks_that_others_have_freed_before_fresh_memory) {
 CASE(the_owner_that_frees_into_a_pending_slab_leaves_it_posted) {
     allocate_many();
     struct slab *const slab = slab_of(blocks[0]);
-    (void)free_elsewhere(blocks[0]);
-    (void)free_elsewhere(blocks[1]);
+    free_elsewhere(blocks[0]);
+    free_elsewhere(blocks[1]);
     assert_true(heap_free(&world.shared, heap, blocks[2]));
     assert_true(slab_owner(slab) & SLAB_OWNER_PENDING);
     assert_int_equal(slab->used_count, slab->capacity_count - 1);
@@ -179,7 +205,7 @@ CASE(the_owner_that_frees_into_a_pending_slab_leaves_it_posted) {
 
 CASE(the_owner_finds_that_another_thread_has_freed_its_block) {
     allocate_many();
-    (void)free_elsewhere(blocks[0]);
+    free_elsewhere(blocks[0]);
     assert_true(slab_owner(slab_of(blocks[0])) & SLAB_OWNER_FULL); // not collected yet
     fflush(NULL);
     const pid_t child = fork();
@@ -201,7 +227,7 @@ CASE(a_post_follows_a_slab_that_has_moved_to_another_heap) {
     struct slab *const slab = slab_of(blocks[0]);
     heap_abandon(heap);
     assert_true(heap_claim(heap)); // so that the free below only posts
-    (void)free_elsewhere(blocks[0]);
+    free_elsewhere(blocks[0]);
     assert_int_equal(posts(heap), 1);
     heap_queue_remove(heap, slab);
     heap->slab_count--;
@@ -221,7 +247,7 @@ CASE(a_free_into_the_heap_of_an_ended_thread_is_collected_at_once) {
     allocate_many();
     heap_abandon(heap);
     for (unsigned i = 0; i < MANY; i++) {
-        (void)free_elsewhere(blocks[i]);
+        free_elsewhere(blocks[i]);
         assert_int_equal(posts(heap), 0);
         assert_int_equal(atomic_load(&heap->state), HEAP_ABANDONED);
         heap_world_check(&world, heap);
@@ -300,6 +326,8 @@ int main(void) {
         HEAP_CASE(draining_keeps_to_its_budget_and_the_rest_for_later),
         HEAP_CASE(a_slab_whose_blocks_were_all_freed_elsewhere_goes_back),
         HEAP_CASE(a_full_slab_that_others_have_emptied_goes_back_while_its_owner_sleeps),
+        HEAP_CASE(a_thread_without_a_heap_gives_such_a_slab_up_too),
+        HEAP_CASE(a_full_slab_with_a_live_block_stays_as_it_was),
         HEAP_CASE(a_slab_is_held_by_its_own_heap_alone),
         HEAP_CASE(an_allocation_takes_blocks_that_others_have_freed_before_fresh_memory),
         HEAP_CASE(the_owner_that_frees_into_a_pending_slab_leaves_it_posted),

@@ -178,6 +178,30 @@ CASE(an_empty_slab_of_another_class_is_given_up_before_fresh_memory_is_used) {
     heap_world_check(&world, heap);
 }
 
+CASE(a_slab_is_opened_only_as_far_as_its_live_blocks_need) {
+    enum { BYTES = 1000, LIVE = 6 };
+    uintptr_t blocks[LIVE];
+    for (unsigned i = 0; i < LIVE; i++) {
+        blocks[i] = allocate(BYTES, false);
+    }
+    const struct slab *const slab = heap_identify(&world.shared, blocks[0]).slab;
+    assert_in_range(slab->capacity_count, LIVE, 2 * LIVE);
+    // Freed by another thread, block by block: each comes back before more is opened.
+    const unsigned open = slab->capacity_count;
+    for (unsigned i = 0; i < 50 * LIVE; i++) {
+        struct heap *const none = (struct heap *)(uintptr_t)&heap_empty;
+        assert_true(heap_free(&world.shared, none, blocks[i % LIVE]));
+        blocks[i % LIVE] = allocate(BYTES, false);
+        assert_ptr_equal(heap_identify(&world.shared, blocks[i % LIVE]).slab, slab);
+    }
+    assert_int_equal(slab->capacity_count, open);
+    // What is not open is not lost: the slab fills before another is taken.
+    for (unsigned i = open; i < slab->room_count; i++) {
+        assert_ptr_equal(heap_identify(&world.shared, allocate(BYTES, false)).slab, slab);
+    }
+    heap_world_check(&world, heap);
+}
+
 CASE(memory_kept_for_speed_is_given_back_before_an_allocation_fails) {
     world.huges.cache.worth = SIZE_MAX;
     const uintptr_t kept = allocate(3 << 20, false);
@@ -205,6 +229,7 @@ int main(void) {
         HEAP_CASE(all_memory_comes_back_when_all_blocks_of_all_sizes_are_freed),
         HEAP_CASE(blocks_keep_their_contents_through_any_order_of_calls),
         HEAP_CASE(an_empty_slab_of_another_class_is_given_up_before_fresh_memory_is_used),
+        HEAP_CASE(a_slab_is_opened_only_as_far_as_its_live_blocks_need),
         HEAP_CASE(memory_kept_for_speed_is_given_back_before_an_allocation_fails),
     };
     return cmocka_run_group_tests(cases, NULL, NULL);

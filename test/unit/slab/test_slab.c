@@ -6,7 +6,7 @@
 
 #include "../unit.h"
 
-enum { SLOTS = 8 };
+enum { SLOTS = 8, PAGE_BYTES = 4096 };
 static struct slab slots[SLOTS];
 static struct slab *const slab = &slots[0];
 
@@ -20,6 +20,8 @@ static uintptr_t slice_address(unsigned slice) {
 static void begin(unsigned class_index, unsigned slice) {
     memset(slots, 0, sizeof slots);
     slab_init(slab, slice_address(slice), class_index, heap_a);
+    while (slab_open(slab, PAGE_BYTES)) {
+    }
 }
 
 // Takes whatever is left; how many blocks.
@@ -149,6 +151,59 @@ CASE(cooling_makes_the_hot_block_an_ordinary_free_one) {
     }
 }
 
+CASE(a_slab_is_opened_by_pages_from_its_first_block_on) {
+    for (unsigned class_index = 0; class_index < MALLOW_CLASS_COUNT; class_index++) {
+        memset(slots, 0, sizeof slots);
+        memset(slab->bits, 0xff, sizeof slab->bits); // of an earlier life
+        slab_init(slab, slice_address(3), class_index, heap_a);
+        assert_int_equal(slab_index_of(slab, slab->start_address), SIZE_MAX);
+        size_t before = 0;
+        while (slab_can_open(slab)) {
+            assert_true(slab_open(slab, PAGE_BYTES));
+            const size_t open = slab->capacity_count;
+            const size_t bytes = slab->block_bytes;
+            const uintptr_t end = slab->start_address + open * bytes;
+            assert_in_range(open, before + 1, slab->room_count);
+            // Half as much again, and then no page more.
+            assert_true(end <= bits_align_up(slab->start_address +
+                                                 (before + bits_max(before / 2, 1)) * bytes,
+                                             PAGE_BYTES));
+            assert_true(open == slab->room_count || open >= before + before / 2);
+            assert_true(slab_audit(slab));
+            assert_int_equal(slab_count_used(slab), 0);
+            assert_int_equal(slab_index_of(slab, end - bytes), open - 1);
+            assert_int_equal(slab_index_of(slab, end), SIZE_MAX);
+            uintptr_t address = 0;
+            assert_true(slab_take(slab, &address));
+            assert_in_range((address - slab->start_address) / bytes, before / 64 * 64, before);
+            set_free((address - slab->start_address) / bytes);
+            before = open;
+        }
+        assert_false(slab_open(slab, PAGE_BYTES));
+        assert_true((before + 1) * slab->block_bytes >
+                        slab->slice_count * MALLOW_SLICE_BYTES - slab->start_address % 4096 ||
+                    before == MALLOW_SLAB_CAPACITY_MAX);
+    }
+}
+
+CASE(an_open_slab_has_room_if_an_eighth_of_it_is_free_and_a_whole_one_if_any_is) {
+    memset(slots, 0, sizeof slots);
+    slab_init(slab, slice_address(3), size_class_of(64), heap_a);
+    assert_true(slab_open(slab, 2 * PAGE_BYTES));
+    const unsigned open = slab->capacity_count;
+    assert_int_equal(take_all(), open);
+    assert_false(slab_find_room(slab));
+    for (unsigned index = 0; index < open; index++) {
+        assert_int_equal(slab_find_room(slab), index >= 16 || (index > 0 && index * 8 >= open));
+        set_free(index);
+    }
+    begin(size_class_of(64), 3);
+    (void)take_all();
+    assert_false(slab_find_room(slab));
+    set_free(77);
+    assert_true(slab_find_room(slab));
+}
+
 CASE(find_word_finds_the_only_free_block_wherever_it_is) {
     for (unsigned class_index = 0; class_index < MALLOW_CLASS_COUNT; class_index += 3) {
         begin(class_index, 7);
@@ -195,6 +250,9 @@ CASE(the_audit_sees_each_equation_broken) {
     assert_false(slab_audit(slab));
     *slab = whole;
     slab->word = &slab->bits[slab->word_count];
+    assert_false(slab_audit(slab));
+    *slab = whole;
+    slab->room_count = (uint16_t)(slab->capacity_count - 1U);
     assert_false(slab_audit(slab));
     *slab = whole;
     slab->bits[slab->capacity_count / 64] |= UINT64_C(1) << 63;
@@ -278,6 +336,8 @@ int main(void) {
         cmocka_unit_test(what_free_reaches_is_whole_blocks_of_the_first_slice),
         cmocka_unit_test(the_hot_block_is_free_and_the_next_to_be_handed_out),
         cmocka_unit_test(cooling_makes_the_hot_block_an_ordinary_free_one),
+        cmocka_unit_test(a_slab_is_opened_by_pages_from_its_first_block_on),
+        cmocka_unit_test(an_open_slab_has_room_if_an_eighth_of_it_is_free_and_a_whole_one_if_any_is),
         cmocka_unit_test(find_word_finds_the_only_free_block_wherever_it_is),
         cmocka_unit_test(is_unused_sees_a_single_block_in_use),
         cmocka_unit_test(the_audit_sees_each_equation_broken),

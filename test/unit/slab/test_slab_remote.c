@@ -20,6 +20,8 @@ static void begin(void) {
     memset(slots, 0, sizeof slots);
     memset(&part, 0, sizeof part);
     slab_init(slab, span_address, size_class_of(64), heap_a | SLAB_OWNER_FULL);
+    while (slab_open(slab, 4096)) {
+    }
     uintptr_t address;
     do {
         while (slab_take(slab, &address)) {
