@@ -53,8 +53,7 @@ struct heap {
     struct slab_remote *taken;                      // posted slabs taken off `ready`
     // Written by other threads, on a line of its own.
     _Alignas(MALLOW_CACHE_LINE) _Atomic(struct slab_remote *) ready; // stack of posted slabs
-    // Read by other threads with every block that they free here, and seldom written.
-    _Alignas(MALLOW_CACHE_LINE) _Atomic(uint32_t) state; // enum heap_state
+    _Atomic(uint32_t) state;                        // enum heap_state; read with every remote free
     struct heap *next_abandoned;                    // stack of abandoned heaps
     struct heap *next_heap;                         // all heaps, for snapshots
 };
