@@ -39,9 +39,9 @@ MALLOW_INTERNAL void slab_init(struct slab *slab, uintptr_t address, unsigned cl
     address += color;
     slab->start_address = address;
     slab->reach_bytes = bits_min(capacity * block_bytes, MALLOW_SLICE_BYTES - color);
-    slab->block_bytes = block_bytes;
-    slab->reciprocal = ((UINT64_C(1) << 32) + block_bytes - 1) / block_bytes;
-    slab->hot = 0;
+    slab->block_bytes = (uint32_t)block_bytes;
+    slab->reciprocal = (uint32_t)(((UINT64_C(1) << 32) + block_bytes - 1) / block_bytes);
+    slab_set_hot(slab, false);
     slab_set_last(slab, 0);
     slab->used_count = 0;
     slab->next = NULL;
@@ -71,9 +71,9 @@ MALLOW_INTERNAL void slab_init_large(struct slab *slab, uintptr_t address, unsig
                                      size_t usable_bytes) {
     slab->start_address = address;
     slab->reach_bytes = 0; // free goes to the slow path
-    slab->block_bytes = usable_bytes;
+    slab->block_bytes = (uint32_t)usable_bytes;
     slab->reciprocal = 0;
-    slab->hot = 0;
+    slab_set_hot(slab, false);
     slab_set_last(slab, 0);
     slab->used_count = 1;
     slab->next = NULL;
@@ -130,12 +130,13 @@ MALLOW_RACY_READ MALLOW_INTERNAL unsigned slab_count_used(const struct slab *sla
 }
 
 MALLOW_INTERNAL void slab_cool(struct slab *slab) {
-    slab_set_last(slab, 0);
-    if (slab->hot != 0) {
-        const size_t index = (slab->hot - slab->start_address) / slab->block_bytes;
+    const uintptr_t last = compiler_relaxed_word(&slab->last);
+    if (compiler_relaxed_byte(&slab->hot) != 0) {
+        const size_t index = (last - slab->start_address) / slab->block_bytes;
         slab->bits[index / 64] |= UINT64_C(1) << (index % 64);
-        slab->hot = 0;
+        slab_set_hot(slab, false);
     }
+    slab_set_last(slab, 0);
 }
 
 MALLOW_INTERNAL bool slab_is_unused(const struct slab *slab) {

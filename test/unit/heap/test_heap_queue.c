@@ -110,7 +110,7 @@ CASE(a_retired_slab_is_queued_full_or_given_back_by_what_it_holds) {
     assert_ptr_equal(slabs[0]->next, slabs[0]); // the full one is on no queue
     heap_set_current(heap, class_index, slabs[2]);
     assert_true(slab_take(slabs[2], &address));
-    slabs[2]->hot = address; // freed just now: nothing is live
+    slab_set_hot(slabs[2], true); // freed just now: nothing is live
     heap_retire_current(heap, class_index);
     assert_int_equal(slabs[2]->kind, SLAB_NONE);
     assert_int_equal(heap->slab_count, 3);
