@@ -47,9 +47,9 @@ MALLOW_INTERNAL void api_check_size(const void *block, size_t size, size_t align
 
 MALLOW_INTERNAL size_t api_page_bytes(void);
 
-// operator new: new_handler, then bad_alloc.
-MALLOW_INTERNAL void *api_new_slow(size_t size, size_t alignment);
-MALLOW_INTERNAL void *api_new_nothrow_slow(size_t size, size_t alignment);
+// operator new: the slow path of malloc; if that fails, new_handler, then bad_alloc.
+MALLOW_INTERNAL void *api_new_slow(size_t size, struct heap *heap);
+MALLOW_INTERNAL void *api_new_nothrow_slow(size_t size, struct heap *heap);
 
 // glibc's control surface, for the override layer (api_control.c).
 struct api_totals {
@@ -76,6 +76,25 @@ MALLOW_INLINE void *api_malloc(size_t size) {
         return (void *)address;
     }
     return api_malloc_slow(size, heap);
+}
+
+// Not api_malloc and a test: the slow path as the last call needs no frame, and no test here.
+MALLOW_INLINE void *api_new(size_t size) {
+    struct heap *const heap = heap_current();
+    uintptr_t address;
+    if (likely(size <= MALLOW_SMALL_BYTES_MAX && heap_fast_allocate(heap, size, &address))) {
+        return (void *)address;
+    }
+    return api_new_slow(size, heap);
+}
+
+MALLOW_INLINE void *api_new_nothrow(size_t size) {
+    struct heap *const heap = heap_current();
+    uintptr_t address;
+    if (likely(size <= MALLOW_SMALL_BYTES_MAX && heap_fast_allocate(heap, size, &address))) {
+        return (void *)address;
+    }
+    return api_new_nothrow_slow(size, heap);
 }
 
 MALLOW_INLINE void api_free(void *block) {

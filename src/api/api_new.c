@@ -41,7 +41,7 @@ static void *new_with_handlers(size_t size, size_t alignment) {
     }
 }
 
-MALLOW_INTERNAL MALLOW_COLD void *api_new_slow(size_t size, size_t alignment) {
+static MALLOW_COLD void *new_exhausted(size_t size, size_t alignment) {
     void *const block = new_with_handlers(size, alignment);
     if (block == NULL) {
         if (api_throw_bad_alloc != NULL) {
@@ -55,7 +55,7 @@ MALLOW_INTERNAL MALLOW_COLD void *api_new_slow(size_t size, size_t alignment) {
 
 // The nothrow forms must also return NULL when a handler throws, and catching is not C's to do. The
 // C++ run-time's own nothrow forms do it: they call operator new, which is ours, and catch.
-MALLOW_INTERNAL MALLOW_COLD void *api_new_nothrow_slow(size_t size, size_t alignment) {
+static MALLOW_COLD void *new_nothrow_exhausted(size_t size, size_t alignment) {
     static const char tag = 0; // std::nothrow_t is empty, and passed by reference
     void *(*plain)(size_t, const void *) = NULL;
     void *(*aligned)(size_t, size_t, const void *) = NULL;
@@ -70,20 +70,28 @@ MALLOW_INTERNAL MALLOW_COLD void *api_new_nothrow_slow(size_t size, size_t align
     return aligned != NULL ? aligned(size, alignment, &tag) : NULL;
 }
 
+MALLOW_INTERNAL MALLOW_NOINLINE void *api_new_slow(size_t size, struct heap *heap) {
+    void *const block = api_malloc_slow(size, heap);
+    return likely(block != NULL) ? block : new_exhausted(size, 1);
+}
+
+MALLOW_INTERNAL MALLOW_NOINLINE void *api_new_nothrow_slow(size_t size, struct heap *heap) {
+    void *const block = api_malloc_slow(size, heap);
+    return likely(block != NULL) ? block : new_nothrow_exhausted(size, 1);
+}
+
 void *mw_new(size_t size) {
-    void *const block = api_malloc(size);
-    return likely(block != NULL) ? block : api_new_slow(size, 1);
+    return api_new(size);
 }
 
 void *mw_new_aligned(size_t size, size_t alignment) {
     void *const block =
         bits_is_power_of_two(alignment) ? api_malloc_aligned(size, alignment) : NULL;
-    return likely(block != NULL) ? block : api_new_slow(size, alignment);
+    return likely(block != NULL) ? block : new_exhausted(size, alignment);
 }
 
 void *mw_new_nothrow(size_t size) {
-    void *const block = api_malloc(size);
-    return likely(block != NULL) ? block : api_new_nothrow_slow(size, 1);
+    return api_new_nothrow(size);
 }
 
 void *mw_new_aligned_nothrow(size_t size, size_t alignment) {
@@ -91,7 +99,7 @@ void *mw_new_aligned_nothrow(size_t size, size_t alignment) {
         return api_fail(EINVAL);
     }
     void *const block = api_malloc_aligned(size, alignment);
-    return likely(block != NULL) ? block : api_new_nothrow_slow(size, alignment);
+    return likely(block != NULL) ? block : new_nothrow_exhausted(size, alignment);
 }
 
 void *mw_new_n(size_t count, size_t size) {
@@ -108,7 +116,7 @@ void *mw_new_realloc(void *block, size_t size) {
         const api_new_handler handler =
             api_get_new_handler != NULL ? api_get_new_handler() : NULL;
         if (handler == NULL) {
-            return api_new_slow(SIZE_MAX, 1);
+            return new_exhausted(SIZE_MAX, 1);
         }
         handler();
     }

@@ -45,13 +45,14 @@ MALLOW_INLINE unsigned bits_log2_ceil(uint64_t value) {
 }
 
 // The steps of the fast path that have an instruction of their own where the compiler's rendering
-// of portable code takes two or three: find the lowest set bit or learn that there is none; clear a
-// bit; set a bit and learn whether it was set. Only the low six bits of `index` count.
+// of portable code takes two or three: find the lowest set bit of a value that is not 0; set a bit
+// and learn whether it was set. Only the low six bits of `index` count.
 #if defined(__x86_64__)
-MALLOW_INLINE bool bits_find_lowest(uint64_t value, uint64_t *index) {
-    bool none;
-    __asm__("bsfq %2, %0" : "=r"(*index), "=@ccz"(none) : "r"(value));
-    return !none;
+MALLOW_INLINE uint64_t bits_find_lowest(uint64_t value) {
+    uint64_t index;
+    // tzcnt where there is one, bsf elsewhere: the flags differ, the index of a set bit does not.
+    __asm__("rep bsfq %1, %0" : "=r"(index) : "r"(value) : "cc");
+    return index;
 }
 
 MALLOW_INLINE bool bits_set_was_set(uint64_t *value, uint64_t index) {
@@ -60,9 +61,8 @@ MALLOW_INLINE bool bits_set_was_set(uint64_t *value, uint64_t index) {
     return was_set;
 }
 #else
-MALLOW_INLINE bool bits_find_lowest(uint64_t value, uint64_t *index) {
-    *index = bits_lowest(value | UINT64_C(1) << 63);
-    return value != 0;
+MALLOW_INLINE uint64_t bits_find_lowest(uint64_t value) {
+    return bits_lowest(value);
 }
 
 MALLOW_INLINE bool bits_set_was_set(uint64_t *value, uint64_t index) {

@@ -8,8 +8,16 @@
 
 // A slow twin: kept out of the caller's code and out of its cache lines.
 #define MALLOW_COLD __attribute__((noinline, cold))
+// A fast path: begins at a line of the cache, so that its speed does not depend on what the linker
+// or an edit elsewhere puts in front of it.
+#define MALLOW_FAST __attribute__((aligned(64)))
 #define MALLOW_NOINLINE __attribute__((noinline))
 #define MALLOW_INLINE static inline __attribute__((always_inline, unused))
+#if defined(__clang__)
+#define MALLOW_NO_FOLD
+#else
+#define MALLOW_NO_FOLD __attribute__((no_icf)) // not to become a jump to a twin
+#endif
 #define MALLOW_NORETURN __attribute__((noreturn))
 
 // Makes the compiler forget what it knows of a variable. No instruction.
@@ -27,10 +35,12 @@
 #ifndef MALLOW_RACY_READ
 #define MALLOW_RACY_READ
 // A relaxed load that the compiler may fold into the instruction that uses it; it does not do so
-// for C11 atomics. One aligned word, so there is nothing to tear.
+// for C11 atomics. One aligned word (or byte), so there is nothing to tear.
 #define compiler_relaxed_word(pointer) (*(const uintptr_t *)(const void *)(pointer))
+#define compiler_relaxed_byte(pointer) (*(const uint8_t *)(const void *)(pointer))
 #else
 #define compiler_relaxed_word(pointer) atomic_load_explicit((pointer), memory_order_relaxed)
+#define compiler_relaxed_byte(pointer) atomic_load_explicit((pointer), memory_order_relaxed)
 #endif
 
 #endif

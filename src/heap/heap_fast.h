@@ -45,7 +45,7 @@ MALLOW_INLINE bool heap_fast_find(const struct slab *slab, uint64_t offset,
                                   struct heap_fast_block *block) {
     // offset / block_bytes in the high half; the low half is below the reciprocal iff it divides.
     const uint64_t product = offset * slab->reciprocal;
-    if (unlikely((uint32_t)product >= (uint32_t)slab->reciprocal)) {
+    if (unlikely((uint32_t)product >= slab->reciprocal)) {
         return false;
     }
     // The word's index is the top of the block's; the bit instruction looks at its low six bits.
@@ -64,11 +64,13 @@ MALLOW_INLINE enum heap_fast_result heap_fast_free(struct heap *heap, uintptr_t 
     struct heap_fast_block block;
     *slab_out = slab;
     if (compiler_relaxed_word(&slab->last) == address &&
-        compiler_relaxed_word(&slab->owner) == (uintptr_t)heap) {
-        // The block handed out last: live, and its bit is not set. (Not NULL: its header is that of
-        // slot 0, which no slab uses.) None is hot: it would have been handed out instead.
-        slab->hot = address;
-        slab_set_last(slab, 0);
+        likely(compiler_relaxed_word(&slab->owner) == (uintptr_t)heap)) {
+        // The block handed out last: its bit is not set, so unless it is hot it is live. (Not NULL:
+        // its header is that of slot 0, which no slab uses.)
+        if (unlikely(compiler_relaxed_byte(&slab->hot) != 0)) {
+            return HEAP_FAST_SLOW;
+        }
+        slab_set_hot(slab, true);
         return HEAP_FAST_DONE;
     }
     // One comparison: address in another slice or arena, in the tail, NULL, slab not in use.
@@ -76,16 +78,10 @@ MALLOW_INLINE enum heap_fast_result heap_fast_free(struct heap *heap, uintptr_t 
     if (unlikely(offset >= compiler_relaxed_word(&slab->reach_bytes))) {
         return HEAP_FAST_SLOW;
     }
+    // Current or queued: one branch for both, since which of them it is cannot be predicted.
     const uintptr_t owner = compiler_relaxed_word(&slab->owner);
-    if (likely(owner == (uintptr_t)heap)) { // the current slab
-        if (unlikely(!heap_fast_find(slab, offset, &block) || slab->hot == address)) {
-            return HEAP_FAST_SLOW;
-        }
-        slab->bits[block.word_index] = block.free_blocks;
-        return HEAP_FAST_DONE;
-    }
-    if (unlikely(owner != ((uintptr_t)heap | SLAB_OWNER_QUEUED) ||
-                 !heap_fast_find(slab, offset, &block))) {
+    if (unlikely((owner & ~SLAB_OWNER_QUEUED) != (uintptr_t)heap ||
+                 !heap_fast_find(slab, offset, &block))) { // hot is only `last`, seen above
         return HEAP_FAST_SLOW;
     }
     slab->bits[block.word_index] = block.free_blocks;

@@ -68,7 +68,7 @@ static bool heap_free_local(struct heap *heap, struct slab *slab, size_t index) 
         fatal_misuse("double free of", slab->start_address + index * slab->block_bytes,
                      "this block was freed before, and is still free");
     }
-    slab_set_last(slab, 0); // it may be this one
+    slab_cool(slab); // `last` may be this one
     slab->bits[index / 64] |= UINT64_C(1) << (index % 64);
     slab->used_count--;
     heap_slab_refilled(heap, slab, hold == HEAP_HOLD_WAS_FULL);

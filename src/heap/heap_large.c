@@ -110,7 +110,7 @@ static bool large_resize(struct heap_shared *shared, struct slab *slab, size_t s
     } else {
         large_cut(shared, slab, wanted);
     }
-    slab->block_bytes = usable_bytes;
+    slab->block_bytes = (uint32_t)usable_bytes;
     return true;
 }
 

@@ -54,8 +54,8 @@ MALLOW_INTERNAL struct slab *heap_queue_first(const struct heap *heap, unsigned 
 }
 
 MALLOW_INTERNAL void heap_set_current(struct heap *heap, unsigned class_index, struct slab *slab) {
-    check_assert(slab->is_current == 0 && slab_owner_heap(slab) == (uintptr_t)heap);
-    slab->is_current = 1;
+    check_assert(!slab_is_current(slab) && slab_owner_heap(slab) == (uintptr_t)heap);
+    slab->used_count += SLAB_CURRENT;
     slab_change_owner(slab, (uintptr_t)heap);
     queue_set_place(heap, class_index, slab);
 }
@@ -100,7 +100,7 @@ MALLOW_INTERNAL void heap_release_slab(struct heap *heap, struct slab *slab) {
 }
 
 MALLOW_INTERNAL void heap_slab_refilled(struct heap *heap, struct slab *slab, bool was_full) {
-    if (slab->is_current) {
+    if (slab_is_current(slab)) {
         return; // it stays for the next malloc, even when it is empty
     }
     if (slab->used_count == 0) {
@@ -120,13 +120,11 @@ MALLOW_INTERNAL void heap_retire_current(struct heap *heap, unsigned class_index
     }
     queue_set_place(heap, class_index, heap_empty.direct[0]);
     slab_cool(slab);
-    slab->is_current = 0;
+    slab->used_count -= SLAB_CURRENT;
     if (!slab_can_open(slab) && !slab_find_word(slab)) {
-        slab->used_count = slab->capacity_count;
         slab_change_owner(slab, (uintptr_t)heap | SLAB_OWNER_FULL);
         return;
     }
-    slab->used_count = slab_count_used(slab);
     if (slab->used_count == 0) {
         heap_release_slab(heap, slab);
     } else {

@@ -8,14 +8,14 @@
 #define OVERRIDE __attribute__((visibility("default")))
 
 // Declared here and not by libc's headers: some are there under conditions, some not at all.
-OVERRIDE void *malloc(size_t size);
-OVERRIDE void *calloc(size_t count, size_t size);
+OVERRIDE MALLOW_FAST void *malloc(size_t size);
+OVERRIDE MALLOW_FAST void *calloc(size_t count, size_t size);
 OVERRIDE void *realloc(void *block, size_t size);
-OVERRIDE void free(void *block);
+OVERRIDE MALLOW_FAST void free(void *block);
 OVERRIDE void cfree(void *block);
 OVERRIDE void free_sized(void *block, size_t size);
 OVERRIDE void free_aligned_sized(void *block, size_t alignment, size_t size);
-OVERRIDE void *aligned_alloc(size_t alignment, size_t size);
+OVERRIDE MALLOW_FAST void *aligned_alloc(size_t alignment, size_t size);
 OVERRIDE void *memalign(size_t alignment, size_t size);
 OVERRIDE int posix_memalign(void **block_address, size_t alignment, size_t size);
 OVERRIDE void *valloc(size_t size);

@@ -40,9 +40,9 @@ MALLOW_INTERNAL void slab_init(struct slab *slab, uintptr_t address, unsigned cl
     const size_t room = ((size_t)slice_count << MALLOW_SLICE_SHIFT) - color;
     slab->start_address = address + color;
     atomic_store_explicit(&slab->reach_bytes, 0, memory_order_relaxed);
-    slab->block_bytes = block_bytes;
-    slab->reciprocal = ((UINT64_C(1) << 32) + block_bytes - 1) / block_bytes;
-    slab->hot = 0;
+    slab->block_bytes = (uint32_t)block_bytes;
+    slab->reciprocal = (uint32_t)(((UINT64_C(1) << 32) + block_bytes - 1) / block_bytes);
+    slab_set_hot(slab, false);
     slab_set_last(slab, 0);
     slab->used_count = 0;
     slab->next = NULL;
@@ -53,7 +53,6 @@ MALLOW_INTERNAL void slab_init(struct slab *slab, uintptr_t address, unsigned cl
     slab->slice_count = (uint8_t)slice_count;
     slab->slice_back = 0;
     slab->word_count = 0;
-    slab->is_current = 0;
     slab->word = &slab->bits[0];
     slab->word_base = slab->start_address;
     slab_mark_interior(slab, slice_count);
@@ -97,9 +96,9 @@ MALLOW_INTERNAL void slab_init_large(struct slab *slab, uintptr_t address, unsig
                                      size_t usable_bytes) {
     slab->start_address = address;
     atomic_store_explicit(&slab->reach_bytes, 0, memory_order_relaxed); // free: the slow path
-    slab->block_bytes = usable_bytes;
+    slab->block_bytes = (uint32_t)usable_bytes;
     slab->reciprocal = 0;
-    slab->hot = 0;
+    slab_set_hot(slab, false);
     slab_set_last(slab, 0);
     slab->used_count = 1;
     slab->next = NULL;
@@ -110,7 +109,6 @@ MALLOW_INTERNAL void slab_init_large(struct slab *slab, uintptr_t address, unsig
     slab->slice_count = (uint8_t)slice_count;
     slab->slice_back = 0;
     slab->word_count = 0;
-    slab->is_current = 0;
     slab_mark_interior(slab, slice_count);
     slab_set_owner(slab, 0);
     __atomic_store_n(&slab->kind, SLAB_LARGE, __ATOMIC_RELEASE);
@@ -164,12 +162,14 @@ MALLOW_RACY_READ MALLOW_INTERNAL unsigned slab_count_used(const struct slab *sla
 }
 
 MALLOW_INTERNAL void slab_cool(struct slab *slab) {
-    slab_set_last(slab, 0);
-    if (slab->hot != 0) {
-        const size_t index = (slab->hot - slab->start_address) / slab->block_bytes;
+    const uintptr_t last = compiler_relaxed_word(&slab->last);
+    if (compiler_relaxed_byte(&slab->hot) != 0) {
+        const size_t index = (last - slab->start_address) / slab->block_bytes;
         slab->bits[index / 64] |= UINT64_C(1) << (index % 64);
-        slab->hot = 0;
+        slab_set_hot(slab, false);
+        slab->used_count--;
     }
+    slab_set_last(slab, 0);
 }
 
 MALLOW_INTERNAL bool slab_is_unused(const struct slab *slab) {
@@ -188,7 +188,9 @@ MALLOW_INTERNAL bool slab_audit(const struct slab *slab) {
         return true;
     }
     const size_t word_index = (size_t)(slab->word - slab->bits);
-    return (slab->is_current || (slab->hot == 0 && slab->used_count == slab_count_used(slab))) &&
+    const bool current = slab_is_current(slab);
+    const unsigned extra = current ? SLAB_CURRENT + (slab->hot != 0) : 0;
+    return slab->used_count == slab_count_used(slab) + extra && (current || slab->hot == 0) &&
            word_index < slab->word_count && slab->capacity_count <= slab->room_count &&
            slab->word_base == slab->start_address + word_index * 64 * slab->block_bytes &&
            (slab->capacity_count % 64 == 0 ||

@@ -5,14 +5,15 @@
 //          an arena has one slot a slice, in a table of its own, so a header is found by
 //          arithmetic.
 // Threads  only the owning heap writes, except the remote part, which any thread may set bits in.
-// Holds    a block is free iff its bit is set, or it is `hot`; nothing is ever written into a free
-//          block, so nothing that is written there can mislead us, and a second free is certain to
-//          be found.
-//          used_count = capacity_count - (bits set), unless current                  (slab_audit)
-//          last is 0, or the block that was handed out last, and is live. If that very block is the
-//          next to be freed it becomes hot, and is the next to be handed out: so a malloc that
-//          follows such a free does not wait for the bitmap that the free has just written, and
-//          both are short. Only a current slab has them, and it is not counted.
+// Holds    a block is free iff its bit is set, or it is `last` and `hot` is 1; nothing is ever
+//          written into a free block, so nothing that is written there can mislead us, and a second
+//          free is certain to be found.
+//          used_count = capacity_count - (bits set); while current, SLAB_CURRENT more (slab_audit),
+//          so that it does not become 0: a current slab stays when it is empty
+//          last is 0, or the block that was handed out last; hot: it has been freed since, and is
+//          the next to be handed out (it counts as used). So a malloc that follows such a free waits for nothing that
+//          the free has written: the address has been in `last` all the time, and of `hot` it only
+//          needs the prediction. Only a current slab has them, and it is not counted.
 //          word points to a bitmap word, word_base to the block of that word's bit 0.
 //          Bits at and beyond capacity_count are never set.
 //          capacity_count <= room_count: a slab is opened bit by bit, from its first block on, so
@@ -47,34 +48,36 @@ enum slab_kind {
 #define SLAB_OWNER_QUEUED ((uintptr_t)4)  // has free blocks, but is not the current slab
 #define SLAB_OWNER_FLAGS ((uintptr_t)63)
 
+#define SLAB_CURRENT UINT32_C(0x10000) // more than any slab's blocks
+
 struct slab {
-    // Line 0: what malloc and free look at.
+    // Line 0: all that malloc and free look at, but for the bitmap's word.
     uintptr_t start_address;  // of block 0; 0 unless head of a span in use
     _Atomic(size_t) reach_bytes; // capacity * block size, within the first slice; read by any
     _Atomic(uintptr_t) owner; // heap address + flags; PENDING is set by any thread
-    uint64_t reciprocal;      // ceil(2^32 / block_bytes)
-    uintptr_t hot;            // the block to hand out next; 0 if none
-    _Atomic(uintptr_t) last;  // the block handed out last; 0 if freed since; read by any
+    _Atomic(uintptr_t) last;  // the block handed out last; 0 if none; read by any
     uint64_t *word;           // where malloc takes the next block from; SLAB_THIN: its struct
-    uint64_t block_bytes;     // usable size of a block
-    // Lines 1 to 3.
     uintptr_t word_base;      // address of the word's bit 0
-    uint32_t used_count;      // blocks not free here; meaningless while current
+    uint32_t reciprocal;      // ceil(2^32 / block_bytes)
+    uint32_t block_bytes;     // usable size of a block
+    uint32_t used_count;      // blocks not free here; SLAB_CURRENT more while malloc takes from it
     uint16_t capacity_count;  // blocks opened so far; read by any
-    uint8_t class_index;
     uint8_t kind;             // enum slab_kind
+    _Atomic(uint8_t) hot;     // 1: `last` is free, and to be handed out next; else 0; read by any
+    // Lines 1 to 3.
+    uint64_t bits[MALLOW_SLAB_WORDS]; // 1 = free
     struct slab *next;        // queue of slabs with room, of one class of one heap
     struct slab *previous;
+    uint8_t class_index;
     uint8_t slice_count;      // of the span; 0 unless head
     uint8_t slice_back;       // SLAB_INTERIOR: slices back to the head
     uint8_t word_count;       // words of the bitmap in use
-    uint8_t is_current;       // malloc takes from it
     uint16_t room_count;      // blocks that the span has room for
-    uint64_t bits[MALLOW_SLAB_WORDS]; // 1 = free
+    uint8_t padding[18];
 };
 
 static_assert(sizeof(struct slab) == (size_t)1 << MALLOW_SLAB_HEADER_SHIFT, "one header slot");
-static_assert(offsetof(struct slab, word_base) == MALLOW_CACHE_LINE, "line 0 is line 0");
+static_assert(offsetof(struct slab, bits) == MALLOW_CACHE_LINE, "line 0 is line 0");
 
 // What other threads write: which blocks they have freed. Apart from the header, in a table of its
 // own, so that its pages are only touched where there are such frees.
@@ -148,35 +151,50 @@ MALLOW_INLINE size_t slab_index_of(const struct slab *slab, uintptr_t address) {
     return index;
 }
 
-MALLOW_INLINE bool slab_is_free(const struct slab *slab, size_t index) {
-    return ((slab->bits[index / 64] >> (index % 64)) & 1U) != 0 ||
-           slab->hot == slab->start_address + index * slab->block_bytes;
+// Release: who reads that there is a hot block reads `last` as it was then, or as it is later.
+MALLOW_INLINE void slab_set_hot(struct slab *slab, bool hot) {
+    atomic_store_explicit(&slab->hot, hot, memory_order_release);
 }
 
 MALLOW_INLINE void slab_set_last(struct slab *slab, uintptr_t address) {
     atomic_store_explicit(&slab->last, address, memory_order_relaxed);
 }
 
+MALLOW_INLINE bool slab_is_hot(const struct slab *slab, size_t index) {
+    return atomic_load_explicit(&slab->hot, memory_order_acquire) != 0 &&
+           atomic_load_explicit(&slab->last, memory_order_acquire) ==
+               slab->start_address + index * slab->block_bytes;
+}
+
+MALLOW_INLINE bool slab_is_free(const struct slab *slab, size_t index) {
+    return ((slab->bits[index / 64] >> (index % 64)) & 1U) != 0 || slab_is_hot(slab, index);
+}
+
 // Takes the hot block, or the lowest free one of the current word; false if there is neither.
 MALLOW_INLINE bool slab_take(struct slab *slab, uintptr_t *address) {
-    const uintptr_t hot = slab->hot;
-    if (hot != 0) {
-        slab->hot = 0;
-        slab_set_last(slab, hot);
-        *address = hot;
+    if (compiler_relaxed_byte(&slab->hot) != 0) {
+        slab_set_hot(slab, false);
+        *address = compiler_relaxed_word(&slab->last);
         return true;
     }
     uint64_t *const word = slab->word;
     const uint64_t free_blocks = *word;
-    uint64_t bit;
-    if (unlikely(!bits_find_lowest(free_blocks, &bit))) {
+    if (unlikely(free_blocks == 0)) {
         return false;
     }
     *word = free_blocks & (free_blocks - 1);
-    const uintptr_t found = slab->word_base + bit * slab->block_bytes;
+    slab->used_count++;
+    // Offsets in a slab fit 32 bits: the product then needs no load of its own.
+    const uint32_t offset = (uint32_t)bits_find_lowest(free_blocks) * slab->block_bytes;
+    const uintptr_t found = slab->word_base + offset;
     slab_set_last(slab, found);
     *address = found;
     return true;
+}
+
+// Whether malloc takes from it.
+MALLOW_INLINE bool slab_is_current(const struct slab *slab) {
+    return slab->used_count >= SLAB_CURRENT;
 }
 
 MALLOW_INLINE uintptr_t slab_owner(const struct slab *slab) {

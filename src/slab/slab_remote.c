@@ -27,11 +27,11 @@ MALLOW_INTERNAL int slab_remote_collect(struct slab *slab, struct slab_remote *r
 MALLOW_RACY_READ MALLOW_INTERNAL bool slab_remote_is_free(const struct slab *slab,
                                                           const struct slab_remote *remote,
                                                           size_t index) {
-    const uintptr_t hot = *(const volatile uintptr_t *)&slab->hot;
+    // Before its bit is looked at: that is set before a hot block ceases to be one.
+    const bool is_hot = slab_is_hot(slab, index);
     uint64_t word = *(const volatile uint64_t *)&slab->bits[index / 64];
     if ((slab_owner(slab) & SLAB_OWNER_PENDING) != 0) {
         word |= atomic_load_explicit(&remote->bits[index / 64], memory_order_relaxed);
     }
-    return ((word >> (index % 64)) & 1U) != 0 ||
-           hot == slab->start_address + index * slab->block_bytes;
+    return is_hot || ((word >> (index % 64)) & 1U) != 0;
 }

@@ -47,7 +47,7 @@ static inline unsigned heap_world_check_class(const struct heap *heap, unsigned 
     const struct slab *const current = heap_current_slab(heap, class_index);
     if (current != NULL) {
         assert_int_equal(current->class_index, class_index);
-        assert_int_equal(current->is_current, 1);
+        assert_true(slab_is_current(current));
         assert_int_equal(slab_owner(current) & ~SLAB_OWNER_PENDING, (uintptr_t)heap);
         assert_true(slab_audit(current));
         count++;
@@ -56,7 +56,7 @@ static inline unsigned heap_world_check_class(const struct heap *heap, unsigned 
     const struct slab *slab = first;
     while (slab != NULL) {
         assert_int_equal(slab->class_index, class_index);
-        assert_int_equal(slab->is_current, 0);
+        assert_false(slab_is_current(slab));
         assert_int_equal(slab_owner(slab) & ~SLAB_OWNER_PENDING,
                          (uintptr_t)heap | SLAB_OWNER_QUEUED);
         assert_ptr_equal(slab->next->previous, slab);

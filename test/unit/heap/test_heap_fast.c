@@ -95,7 +95,9 @@ CASE(the_block_handed_out_last_becomes_hot_and_is_the_next) {
     assert_true(heap_fast_allocate(heap, 64, &block));
     assert_int_equal(fast_free(block), HEAP_FAST_DONE);
     const struct slab *const slab = heap_current_slab(heap, size_class_of(64));
-    assert_int_equal(slab->hot, block);
+    assert_int_equal(slab->last, block);
+    assert_int_equal(slab->hot, 1);
+    assert_true(slab_is_free(slab, slab_index_of(slab, block)));
     assert_int_equal(fast_free(block), HEAP_FAST_SLOW); // a double free
     assert_true(heap_fast_allocate(heap, 64, &again));
     assert_int_equal(again, block);

@@ -37,7 +37,6 @@ static int end(void **state) {
 static void take_one(struct slab *slab) {
     uintptr_t address;
     assert_true(slab_take(slab, &address));
-    slab->used_count = slab_count_used(slab);
 }
 
 static const unsigned classes[] = {0, 9, MALLOW_DIRECT_CLASS_COUNT - 1, MALLOW_DIRECT_CLASS_COUNT,
@@ -112,7 +111,7 @@ CASE(a_retired_slab_is_queued_full_or_given_back_by_what_it_holds) {
     assert_ptr_equal(slabs[0]->next, slabs[0]); // the full one is on no queue
     heap_set_current(heap, class_index, slabs[2]);
     assert_true(slab_take(slabs[2], &address));
-    slabs[2]->hot = address; // freed just now: nothing is live
+    slab_set_hot(slabs[2], true); // freed just now: nothing is live
     heap_retire_current(heap, class_index);
     assert_int_equal(slabs[2]->kind, SLAB_NONE);
     assert_int_equal(heap->slab_count, 3);

@@ -126,14 +126,16 @@ CASE(the_hot_block_is_free_and_the_next_to_be_handed_out) {
     assert_true(slab_take(slab, &first));
     assert_true(slab_take(slab, &second));
     assert_int_equal(slab_count_used(slab), 2);
-    slab->hot = first;
-    assert_true(slab_is_free(slab, slab_index_of(slab, first)));
-    assert_false(slab_is_free(slab, slab_index_of(slab, second)));
+    assert_int_equal(slab->last, second);
+    slab_set_hot(slab, true);
+    assert_true(slab_is_free(slab, slab_index_of(slab, second)));
+    assert_false(slab_is_free(slab, slab_index_of(slab, first)));
     assert_int_equal(slab_count_used(slab), 1);
     assert_true(slab_take(slab, &again));
-    assert_int_equal(again, first);
+    assert_int_equal(again, second);
     assert_int_equal(slab->hot, 0);
-    assert_int_equal(slab->last, first);
+    assert_int_equal(slab->last, second);
+    assert_false(slab_is_free(slab, slab_index_of(slab, second)));
     assert_int_equal(slab_count_used(slab), 2);
 }
 
@@ -141,8 +143,7 @@ CASE(cooling_makes_the_hot_block_an_ordinary_free_one) {
     begin(3, 0);
     uintptr_t block = 0;
     assert_true(slab_take(slab, &block));
-    slab->hot = block;
-    slab->last = block;
+    slab_set_hot(slab, true);
     for (unsigned round = 0; round < 2; round++) { // the second changes nothing
         slab_cool(slab);
         assert_int_equal(slab->hot, 0);
@@ -177,6 +178,7 @@ CASE(a_slab_is_opened_by_pages_from_its_first_block_on) {
             assert_true(slab_take(slab, &address));
             assert_in_range((address - slab->start_address) / bytes, before / 64 * 64, before);
             set_free((address - slab->start_address) / bytes);
+            slab->used_count--;
             before = open;
         }
         assert_false(slab_open(slab, PAGE_BYTES));
@@ -239,10 +241,17 @@ CASE(the_audit_sees_each_equation_broken) {
     const struct slab whole = *slab;
     slab->used_count = 1;
     assert_false(slab_audit(slab));
-    slab->is_current = 1; // not counted while current
+    slab->used_count = SLAB_CURRENT;
+    assert_true(slab_audit(slab));
+    slab->bits[0] &= ~UINT64_C(1);
+    slab_set_last(slab, slab->start_address);
+    slab_set_hot(slab, true);
+    assert_false(slab_audit(slab));
+    slab->used_count++; // the hot block counts as used
     assert_true(slab_audit(slab));
     *slab = whole;
-    slab->hot = slab->start_address;
+    slab_set_last(slab, slab->start_address);
+    slab_set_hot(slab, true);
     slab->used_count = slab_count_used(slab);
     assert_false(slab_audit(slab));
     *slab = whole;

@@ -28,7 +28,7 @@ static void begin(void) {
         }
     } while (slab_find_word(slab));
     slab->last = 0;
-    slab->used_count = slab->capacity_count;
+    assert_int_equal(slab->used_count, slab->capacity_count);
 }
 
 static bool pending(void) {
@@ -133,8 +133,9 @@ CASE(a_block_that_its_owner_has_freed_as_well_is_named_by_the_collection) {
 CASE(a_hot_block_that_another_thread_frees_is_a_double_free_too) {
     begin();
     size_t twice = SIZE_MAX;
-    slab->is_current = 1;
-    slab->hot = slab->start_address + 9 * slab->block_bytes;
+    slab->used_count += SLAB_CURRENT;
+    slab_set_last(slab, slab->start_address + 9 * slab->block_bytes);
+    slab_set_hot(slab, true);
     assert_true(slab_remote_set(remote, 9));
     assert_int_equal(slab_remote_collect(slab, remote, &twice), -1);
     assert_int_equal(twice, 9);
@@ -147,9 +148,11 @@ CASE(a_block_is_free_to_others_if_its_bit_is_set_or_it_is_hot_or_pending) {
     assert_true(slab_remote_is_free(slab, remote, 70));
     assert_false(slab_remote_is_free(slab, remote, 6));
     assert_false(slab_remote_is_free(slab, remote, 71));
-    slab->hot = slab->start_address + 71 * slab->block_bytes;
+    slab_set_last(slab, slab->start_address + 71 * slab->block_bytes);
+    assert_false(slab_remote_is_free(slab, remote, 71)); // only handed out last
+    slab_set_hot(slab, true);
     assert_true(slab_remote_is_free(slab, remote, 71));
-    slab->hot = 0;
+    slab_set_hot(slab, false);
     assert_true(slab_remote_set(remote, 72));
     assert_true(slab_remote_claim_post(slab, remote));
     assert_true(slab_remote_is_free(slab, remote, 72));
