@@ -6,11 +6,12 @@
 //     large COUNT BYTES           all larger ones
 //     grows COUNT M0 M1 M2 M3     reallocs that ask for more, up to 64 KiB, and in how many of them the
 //                                 old class is too small, with 1, 2, 4 and 8 classes a doubling
+//     live BYTES                  most bytes alive at once
 //
 // Owns     the counters. The memory itself comes from glibc, by its __libc_ names.
 // Threads  any; the counters are relaxed atomics.
-// Holds    nothing here allocates. The old size of a realloc is what glibc can give there, which is
-//          at most 15 bytes more than was asked for.
+// Holds    nothing here allocates. The old size of a realloc, and what is alive, is what glibc can
+//          give there, which is at most 15 bytes more than was asked for.
 
 #include <errno.h>
 #include <fcntl.h>
@@ -28,9 +29,11 @@ extern void *__libc_malloc(size_t size);
 extern void *__libc_calloc(size_t count, size_t size);
 extern void *__libc_realloc(void *block, size_t size);
 extern void *__libc_memalign(size_t alignment, size_t size);
+extern void __libc_free(void *block);
 
 static _Atomic uint64_t exact[EXACT_MAX + 1];
 static _Atomic uint64_t large_count, large_bytes, grow_count, grow_moves[DENSITIES];
+static _Atomic uint64_t live_bytes, live_most;
 
 static void add(_Atomic uint64_t *counter, uint64_t amount) {
     atomic_fetch_add_explicit(counter, amount, memory_order_relaxed);
@@ -45,6 +48,23 @@ static void count(size_t size) {
     }
 }
 
+static void *born(void *block) {
+    if (block != NULL) {
+        const uint64_t bytes = malloc_usable_size(block);
+        const uint64_t live = atomic_fetch_add_explicit(&live_bytes, bytes, memory_order_relaxed);
+        uint64_t most = atomic_load_explicit(&live_most, memory_order_relaxed);
+        while (live + bytes > most &&
+               !atomic_compare_exchange_weak_explicit(&live_most, &most, live + bytes,
+                                                      memory_order_relaxed, memory_order_relaxed)) {
+        }
+    }
+    return block;
+}
+
+static void gone(uint64_t bytes) {
+    atomic_fetch_sub_explicit(&live_bytes, bytes, memory_order_relaxed);
+}
+
 // The block size of mallow's classes: 16 bytes apart up to 16 << bits, then 1 << bits a doubling.
 static size_t capacity(size_t size, unsigned bits) {
     if (size <= (size_t)GRANULE << bits) {
@@ -57,7 +77,14 @@ static size_t capacity(size_t size, unsigned bits) {
 
 void *malloc(size_t size) {
     count(size);
-    return __libc_malloc(size);
+    return born(__libc_malloc(size));
+}
+
+void free(void *block) {
+    if (block != NULL) {
+        gone(malloc_usable_size(block));
+        __libc_free(block);
+    }
 }
 
 void *calloc(size_t n, size_t size) {
@@ -65,7 +92,7 @@ void *calloc(size_t n, size_t size) {
     if (!__builtin_mul_overflow(n, size, &bytes)) {
         count(bytes);
     }
-    return __libc_calloc(n, size);
+    return born(__libc_calloc(n, size));
 }
 
 void *realloc(void *block, size_t size) {
@@ -77,7 +104,11 @@ void *realloc(void *block, size_t size) {
             add(&grow_moves[bits], size > capacity(before, bits));
         }
     }
-    return __libc_realloc(block, size);
+    void *const moved = __libc_realloc(block, size);
+    if (moved != NULL || size == 0) {
+        gone(before);
+    }
+    return born(moved);
 }
 
 void *reallocarray(void *block, size_t n, size_t size) {
@@ -91,7 +122,7 @@ void *reallocarray(void *block, size_t n, size_t size) {
 
 void *memalign(size_t alignment, size_t size) {
     count(size);
-    return __libc_memalign(alignment, size);
+    return born(__libc_memalign(alignment, size));
 }
 
 void *aligned_alloc(size_t alignment, size_t size) {
@@ -143,5 +174,6 @@ __attribute__((destructor)) static void write_counts(void) {
     emit(file, "grows %llu %llu %llu %llu %llu\n", (unsigned long long)grow_count,
          (unsigned long long)grow_moves[0], (unsigned long long)grow_moves[1],
          (unsigned long long)grow_moves[2], (unsigned long long)grow_moves[3]);
+    emit(file, "live %llu\n", (unsigned long long)live_most);
     close(file);
 }

@@ -21,6 +21,9 @@ pub struct Benchmark {
     /// Threads it uses.
     #[serde(default = "one")]
     pub threads: u32,
+    /// Most megabytes that its blocks hold at once, counted by bench/sizes/record_sizes.c.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub live_mb: Option<f64>,
     /// Commands to run once before, without any allocator.
     #[serde(default)]
     pub setup: Setup,

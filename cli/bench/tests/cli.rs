@@ -138,3 +138,109 @@ fn a_setup_that_fails_is_reported_with_its_last_words() {
         text(&output.stdout)
     );
 }
+
+/// A repository whose benchmark programs are scripts that print what is given.
+fn programs(name: &str, scripts: &[(&str, &str)]) -> PathBuf {
+    use std::os::unix::fs::PermissionsExt;
+    let root = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(name);
+    let directory = root.join("build/bench");
+    fs::create_dir_all(&directory).unwrap();
+    for (program, body) in scripts {
+        let path = directory.join(program);
+        fs::write(&path, format!("#!/bin/sh\n{body}\n")).unwrap();
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
+    }
+    root
+}
+
+fn bench_in(root: &PathBuf, arguments: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_mallow-bench"))
+        .args(arguments)
+        .current_dir(root)
+        .env_remove("LD_PRELOAD")
+        .output()
+        .unwrap()
+}
+
+#[test]
+fn the_page_experiment_asks_the_kernel_and_the_allocators() {
+    let script = "ns=100; [ \"$1\" = kernel=1 ] && ns=2000\n\
+                  echo bytes allocate touch/page grow touch2/page shrink free\n\
+                  for b in 65536 131072 8388608 1073741824; do echo $b 10 $ns 20 $ns 30 40; done";
+    let root = programs("pages", &[("page_alloc", script)]);
+    let arguments = [
+        "pages",
+        "--no-mallow",
+        "--peers",
+        "glibc",
+        "--quiet",
+        "-n",
+        "2",
+    ];
+    let out = root.join("out/pages.json");
+    let output = bench_in(
+        &root,
+        &[&arguments[..], &["--out", out.to_str().unwrap()]].concat(),
+    );
+    let said = text(&output.stdout);
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    let touch = said
+        .lines()
+        .find(|l| l.starts_with("first touch of a page at 8 MiB"))
+        .unwrap();
+    assert!(touch.split_whitespace().last() == Some("20"), "{said}");
+    assert!(out.exists() && out.with_extension("svg").exists());
+    let again = bench_in(&root, &["pages", "--show", out.to_str().unwrap()]);
+    assert_eq!(text(&again.stdout), said);
+}
+
+#[test]
+fn the_classics_are_tables_of_published_and_measured_figures() {
+    let scripts = [
+        (
+            "unalloc_test",
+            "echo figure malloc 50 ns; echo figure scheme_malloc 25 ns",
+        ),
+        (
+            "unalloc_fill",
+            "echo figure scheme1_used 75.1 %; echo figure malloc_used 96.5 %",
+        ),
+        ("cpe357", "echo figure cold_process 33.3 us"),
+        (
+            "nedmalloc_pairs",
+            "echo figure threads_1 12.5 Mpairs/s; exit 3",
+        ),
+    ];
+    let root = programs("classics", &scripts);
+    let arguments = ["classics", "--no-mallow", "--peers", "glibc", "--quiet"];
+    let output = bench_in(&root, &arguments);
+    let said = text(&output.stdout);
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    for figure in [
+        "2.00",
+        "75.1",
+        "96.5",
+        "33.3",
+        "12.5",
+        "7.3 to 8.2",
+        "169",
+        "120",
+    ] {
+        assert!(said.contains(figure), "{figure}: {said}");
+    }
+    assert!(
+        said.contains("PROBLEM: nedmalloc_pairs: glibc: exit status 3"),
+        "{said}"
+    );
+    assert!(root
+        .join("build/bench/results/bench-classics.json")
+        .exists());
+}
+
+#[test]
+fn an_experiment_without_its_programs_says_how_to_get_them() {
+    let root = programs("nothing", &[]);
+    let output = bench_in(&root, &["pages", "--quiet"]);
+    assert_eq!(output.status.code(), Some(125));
+    assert!(text(&output.stderr).contains("make bench-programs"));
+}
