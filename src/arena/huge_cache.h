@@ -8,16 +8,16 @@
 //          kernel refused munmap.
 //          Each piece is (part of) one mapping of the kernel's, so mremap can move it.
 //
-// A page costs the kernel a fault and a clearing, some 2 us here; moving it, in bulk, a hundredth of
-// that. So a request of any size is made up of pieces of any size: what is too large is cut, and the
-// rest stays; what is too small is grown, and the pages that lack come from other pieces. Fresh
+// A page costs the kernel a fault and a clearing, some 2 us here; moving it, in bulk, a hundredth
+// of that. So a request of any size is made up of pieces of any size: what is too large is cut, and
+// the rest stays; what is too small is grown, and the pages that lack come from other pieces. Fresh
 // pages fill what is then still missing. As long as what is live does not exceed what was, hardly a
 // page is faulted in, and memory is not higher for it: what is kept goes into the next block.
 //
 // How much is kept is learnt: little at first; twice as much, or what was asked for, each time that
 // a mapping has to be made after one was given back. A steady program soon gives none back; one
-// that frees a large block once keeps no memory for it. Requests for zeroed memory take fresh pages,
-// so what they ask for is unlearnt.
+// that frees a large block once keeps no memory for it. Requests for zeroed memory take fresh
+// pages, so what they ask for is unlearnt.
 #ifndef MALLOW_ARENA_HUGE_CACHE_H
 #define MALLOW_ARENA_HUGE_CACHE_H
 
@@ -55,8 +55,8 @@ MALLOW_INTERNAL uintptr_t huge_cache_take(struct huge_cache *cache, size_t bytes
 MALLOW_INTERNAL void huge_cache_unlearn(struct huge_cache *cache, size_t bytes);
 
 // Keeps a mapping, or as much of its beginning as may be kept, and gives the rest back. If the
-// kernel cannot unmap (no mapping to spare), it is purged and kept whatever the limit; if there is no
-// place for that either, its address space is lost.
+// kernel cannot unmap (no mapping to spare), it is purged and kept whatever the limit; if there is
+// no place for that either, its address space is lost.
 MALLOW_INTERNAL void huge_cache_give(struct huge_cache *cache, struct huge_mapping mapping,
                                      size_t live_bytes, const struct huge_cuts *cuts);
 

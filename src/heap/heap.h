@@ -162,8 +162,8 @@ MALLOW_INTERNAL void heap_unclaim(struct heap *heap);
 MALLOW_INTERNAL void heap_free_remote(struct heap_shared *shared, struct slab *slab,
                                       struct slab_remote *remote, size_t index);
 
-// Gives a full slab of any heap up if other threads have freed all of its blocks. Does nothing if it
-// is not full (any more).
+// Gives a full slab of any heap up if other threads have freed all of its blocks. Does nothing if
+// it is not full (any more).
 MALLOW_INTERNAL void heap_release_full(struct heap_shared *shared, struct slab *slab);
 
 MALLOW_INLINE bool heap_is_abandoned(const struct heap *heap) {

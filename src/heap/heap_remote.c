@@ -174,8 +174,8 @@ static MALLOW_NORETURN MALLOW_COLD void heap_report_remote(const struct slab *sl
                  "this block was freed before, and is still free");
 }
 
-// What is seldom to be done after a remote free: the slab has to be posted, or all of a word's blocks
-// have been freed. `index` lay within `capacity`.
+// What is seldom to be done after a remote free: the slab has to be posted, or all blocks of a word
+// have been freed.
 static MALLOW_NOINLINE void heap_after_remote(struct heap_shared *shared, struct slab *slab,
                                               struct slab_remote *remote, size_t capacity) {
     if (slab_remote_claim_post(slab, remote)) {

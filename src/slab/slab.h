@@ -10,10 +10,10 @@
 //          free is certain to be found.
 //          used_count = capacity_count - (bits set); while current, SLAB_CURRENT more (slab_audit),
 //          so that it does not become 0: a current slab stays when it is empty
-//          last is 0, or the block that was handed out last; hot: it has been freed since, and is
-//          the next to be handed out (it counts as used). So a malloc that follows such a free waits for nothing that
-//          the free has written: the address has been in `last` all the time, and of `hot` it only
-//          needs the prediction. Only a current slab has them, and it is not counted.
+//          last is 0, or the block that was handed out last; hot: it has been freed since, counts
+//          as used, and is the next to be handed out. So a malloc that follows such a free waits
+//          for nothing that the free has written: the address has been in `last` all the time, and
+//          of `hot` it only needs the prediction. Only a current slab has them.
 //          word points to a bitmap word, word_base to the block of that word's bit 0.
 //          Bits at and beyond capacity_count are never set.
 //          capacity_count <= room_count: a slab is opened bit by bit, from its first block on, so

@@ -179,12 +179,12 @@ CASE(free_slices_make_way_for_huge_blocks_at_a_new_peak_only) {
 
 CASE(cached_mappings_make_way_for_an_arena_that_grows) {
     assert_true(heap_free(&world.shared, heap, heap_allocate(heap, 3 << 19, false)));
-    assert_true(world.huges.cached_bytes > 0);
+    assert_true(world.huges.cache.bytes > 0);
     const size_t committed = world.arena.arenas.primary.committed_slices;
     while (world.arena.arenas.primary.committed_slices == committed) {
         assert_true(heap_large_allocate(heap, 1 << 19, MALLOW_SLICE_BYTES, false) != 0);
     }
-    assert_int_equal(world.huges.cached_bytes, 0);
+    assert_int_equal(world.huges.cache.bytes, 0);
 }
 
 #define LARGE_CASE(name) cmocka_unit_test_setup_teardown(name, begin, end)
