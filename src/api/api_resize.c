@@ -35,14 +35,17 @@ static void *resize_keep(struct process *process, const struct heap_block *found
                        heap_resize_in_place(&process->shared, found, size)
                    ? block
                    : NULL;
-    case HEAP_BLOCK_HUGE:
+    case HEAP_BLOCK_HUGE: {
         if (size <= process->shared.large_bytes_max &&
             !resize_is_worth_keeping(found->usable_bytes, size)) {
             return NULL;
         }
         // An alignment beyond a page's would not survive a move.
-        return (void *)huge_resize(&process->huges, found->huge, size,
-                                   layout.alignment <= process->os.page_bytes);
+        void *const resized = (void *)huge_resize(&process->huges, found->huge, size,
+                                                  layout.alignment <= process->os.page_bytes);
+        heap_make_way(&process->shared);
+        return resized;
+    }
     case HEAP_BLOCK_NONE:
     default:
         return NULL;

@@ -174,13 +174,15 @@ MALLOW_INTERNAL bool arena_extend(struct arena_set *set, struct slab *slab, unsi
     return fits;
 }
 
-static size_t arena_purge_locked(struct arena_set *set, struct arena *arena) {
+// Purges dirty slices, from below, until `bytes` are released.
+static size_t arena_purge_locked(struct arena_set *set, struct arena *arena, size_t bytes) {
     size_t released = 0;
     unsigned from = 0;
     unsigned chunk_index;
-    while (chunk_map_next(&arena->map, CHUNK_MAP_DIRTY_ROW, from, &chunk_index)) {
+    while (released < bytes &&
+           chunk_map_next(&arena->map, CHUNK_MAP_DIRTY_ROW, from, &chunk_index)) {
         uint32_t dirty = arena->map.chunks[chunk_index].dirty_mask;
-        while (dirty != 0) {
+        while (dirty != 0 && released < bytes) {
             const unsigned first = bits_lowest(dirty);
             const unsigned count = bits_lowest(~((uint64_t)dirty >> first));
             released += arena_purge_span_locked(set, arena, chunk_index, first, count);
@@ -191,13 +193,26 @@ static size_t arena_purge_locked(struct arena_set *set, struct arena *arena) {
     return released;
 }
 
+MALLOW_INTERNAL size_t arena_purge_some(struct arena_set *set, size_t bytes) {
+    os_lock_take(&set->lock);
+    size_t released =
+        set->primary.slice_count != 0 ? arena_purge_locked(set, &set->primary, bytes) : 0;
+    for (struct arena *arena = set->secondary; arena != NULL && released < bytes;
+         arena = arena->next) {
+        released += arena_purge_locked(set, arena, bytes - released);
+    }
+    os_lock_drop(&set->lock);
+    return released;
+}
+
 MALLOW_INTERNAL size_t arena_purge_all(struct arena_set *set) {
     os_lock_take(&set->lock);
-    size_t released = set->primary.slice_count != 0 ? arena_purge_locked(set, &set->primary) : 0;
+    size_t released =
+        set->primary.slice_count != 0 ? arena_purge_locked(set, &set->primary, SIZE_MAX) : 0;
     struct arena *next;
     for (struct arena *arena = set->secondary; arena != NULL; arena = next) {
         next = arena->next;
-        released += arena_purge_locked(set, arena);
+        released += arena_purge_locked(set, arena, SIZE_MAX);
         if (arena->free_slices == arena->committed_slices) {
             (void)arena_remove_locked(set, arena);
         }

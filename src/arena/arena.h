@@ -76,6 +76,9 @@ MALLOW_INTERNAL void arena_give(struct arena_set *set, struct slab *slab, unsign
 MALLOW_INTERNAL bool arena_extend(struct arena_set *set, struct slab *slab, unsigned slice_count,
                                   unsigned more_slices);
 
+// Purges dirty slices until at least `bytes` are released, or none is left; bytes released.
+MALLOW_INTERNAL size_t arena_purge_some(struct arena_set *set, size_t bytes);
+
 // Purges every dirty slice, and gives back secondary arenas that are wholly free; bytes released.
 MALLOW_INTERNAL size_t arena_purge_all(struct arena_set *set);
 

@@ -75,6 +75,7 @@ struct heap_shared {
     _Atomic(struct heap *) heaps;          // all heaps ever made
     _Atomic(uint32_t) heap_count;
     _Atomic(uint64_t) adopted_count;
+    _Atomic(size_t) huge_peak;             // most bytes of huge blocks, live and cached, so far
 };
 
 // The heap of a thread that has none: every look-up in it leads to the slow path. Constant, so that
@@ -127,6 +128,9 @@ MALLOW_INTERNAL uintptr_t heap_allocate_aligned(struct heap *heap, size_t size, 
 
 // Gives up current slabs that are wholly free.
 MALLOW_INTERNAL void heap_release_spare(struct heap *heap);
+
+// After huge blocks have grown: the free pages of slabs, which cannot serve them, make way for them.
+MALLOW_INTERNAL void heap_make_way(struct heap_shared *shared);
 
 // ---- heap_remote.c: frees by other threads ------------------------------------------------------
 

@@ -189,6 +189,7 @@ static uintptr_t heap_huge_allocate(struct heap *heap, size_t size, size_t align
                                 arena_decommit_all(shared->arenas);
         address = released > 0 ? huge_take(shared->huges, size, alignment, zeroed) : 0;
     }
+    heap_make_way(shared);
     return address;
 }
 

@@ -91,7 +91,10 @@ CASE(purging_makes_dirty_slices_zero_and_counts_their_bytes) {
     fill(&spans[2], 5, 0x5a);
     arena_give(set, spans[0].slab, 2);
     arena_give(set, spans[2].slab, 5);
-    assert_int_equal(arena_purge_all(set), 7 * MALLOW_SLICE_BYTES);
+    assert_int_equal(arena_purge_some(set, 0), 0);
+    assert_int_equal(arena_purge_some(set, 1), 2 * MALLOW_SLICE_BYTES); // the lowest run
+    assert_int_equal(set->dirty_slices, 5);
+    assert_int_equal(arena_purge_all(set), 5 * MALLOW_SLICE_BYTES);
     assert_int_equal(set->dirty_slices, 0);
     assert_int_equal(set->purged_bytes, 7 * MALLOW_SLICE_BYTES);
     arena_world_check(&world);

@@ -141,6 +141,52 @@ CASE(other_blocks_are_resized_in_place_only_within_what_is_usable) {
     assert_int_equal(identify(huge).usable_bytes, 2 << 20);
 }
 
+// Leaves about `bytes` of free slices that have been written.
+static void leave_dirty(size_t bytes) {
+    uintptr_t blocks[64];
+    const size_t count = bytes / (4 * MALLOW_SLICE_BYTES);
+    assert_in_range(count, 1, 64);
+    for (size_t i = 0; i < count; i++) {
+        blocks[i] = heap_large_allocate(heap, 4 * MALLOW_SLICE_BYTES, MALLOW_SLICE_BYTES, false);
+        assert_true(blocks[i] != 0);
+    }
+    for (size_t i = 0; i < count; i++) {
+        heap_large_free(&world.shared, identify(blocks[i]).slab);
+    }
+}
+
+CASE(free_slices_make_way_for_huge_blocks_at_a_new_peak_only) {
+    struct arena_set *const arenas = &world.arena.arenas;
+    leave_dirty(8 << 20);
+    const size_t before = arenas->dirty_slices;
+    const uintptr_t block = heap_allocate(heap, 3 << 20, false);
+    const size_t purged = before - arenas->dirty_slices;
+    assert_in_range(purged, (3 << 20) >> MALLOW_SLICE_SHIFT, before - 1);
+    assert_true(heap_free(&world.shared, heap, block));
+    leave_dirty(8 << 20);
+    const size_t again = arenas->dirty_slices;
+    for (unsigned i = 0; i < 5; i++) { // not more than there were before
+        assert_true(heap_free(&world.shared, heap, heap_allocate(heap, 3 << 20, false)));
+    }
+    assert_int_equal(arenas->dirty_slices, again);
+    const uintptr_t growing = heap_allocate(heap, 3 << 20, false);
+    assert_int_equal(arenas->dirty_slices, again);
+    if (resize(growing, 4 << 20)) { // in place, if there was room behind it
+        assert_true(arenas->dirty_slices < again);
+    }
+    arena_world_check(&world.arena);
+}
+
+CASE(cached_mappings_make_way_for_an_arena_that_grows) {
+    assert_true(heap_free(&world.shared, heap, heap_allocate(heap, 3 << 19, false)));
+    assert_true(world.huges.cache.bytes > 0);
+    const size_t committed = world.arena.arenas.primary.committed_slices;
+    while (world.arena.arenas.primary.committed_slices == committed) {
+        assert_true(heap_large_allocate(heap, 1 << 19, MALLOW_SLICE_BYTES, false) != 0);
+    }
+    assert_int_equal(world.huges.cache.bytes, 0);
+}
+
 #define LARGE_CASE(name) cmocka_unit_test_setup_teardown(name, begin, end)
 
 int main(void) {
@@ -151,6 +197,8 @@ int main(void) {
         LARGE_CASE(a_large_block_grows_in_place_into_free_slices_and_keeps_its_contents),
         LARGE_CASE(a_large_block_with_a_neighbour_does_not_grow_and_is_left_as_it_was),
         LARGE_CASE(a_large_block_that_shrinks_gives_its_end_back),
+        LARGE_CASE(free_slices_make_way_for_huge_blocks_at_a_new_peak_only),
+        LARGE_CASE(cached_mappings_make_way_for_an_arena_that_grows),
         LARGE_CASE(other_blocks_are_resized_in_place_only_within_what_is_usable),
     };
     return cmocka_run_group_tests(cases, NULL, NULL);
