@@ -129,7 +129,7 @@ MALLOW_INTERNAL uintptr_t heap_allocate_aligned(struct heap *heap, size_t size, 
 // Gives up current slabs that are wholly free.
 MALLOW_INTERNAL void heap_release_spare(struct heap *heap);
 
-// After huge blocks have grown: the free pages of slabs, which cannot serve them, make way for them.
+// After huge blocks have grown: free pages of slabs, which cannot serve them, make way for them.
 MALLOW_INTERNAL void heap_make_way(struct heap_shared *shared);
 
 // ---- heap_remote.c: frees by other threads ------------------------------------------------------

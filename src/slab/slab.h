@@ -111,8 +111,8 @@ MALLOW_INTERNAL void slab_clear(struct slab *slab);
 // Moves `word` to a bitmap word with a free block; false if there is none.
 MALLOW_INTERNAL bool slab_find_word(struct slab *slab);
 
-// The same; but for a slab that could be opened further, true only if the word has many, or at least
-// an eighth of what is open is free: to hand out a few and be asked again costs more than a page.
+// The same; but for a slab that could be opened further, true only if the word has many, or an
+// eighth of what is open is free: to hand out a few and be asked again costs more than a page.
 MALLOW_INTERNAL bool slab_find_room(struct slab *slab);
 
 // Blocks that are not free here, counted.
