@@ -44,7 +44,7 @@ enum slab_kind {
 // Flag bits in the owner word: the fast path of free compares the whole word, so they send it to
 // the slow path at no cost.
 #define SLAB_OWNER_FULL ((uintptr_t)1)    // no free block when its heap last looked; on no queue
-#define SLAB_OWNER_PENDING ((uintptr_t)2) // other threads have freed blocks: collect before freeing
+#define SLAB_OWNER_PENDING ((uintptr_t)2) // other threads have freed blocks: look before freeing
 #define SLAB_OWNER_QUEUED ((uintptr_t)4)  // has free blocks, but is not the current slab
 #define SLAB_OWNER_FLAGS ((uintptr_t)63)
 

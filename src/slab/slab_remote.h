@@ -6,10 +6,10 @@
 // Holds    a bit is set from the moment of the free until the owner collects it; until then the
 //          owner counts the block as used, so a slab with uncollected bits is never given up.
 //          After a set, the slab is pending, and posted or about to be, before the owner next
-//          collects. While a slab is pending, its owner's free takes the slow path and collects
-//          first: so it finds out if the block that it is to free has been freed by another thread.
+//          collects. While a slab is pending, its owner's free takes the slow path and looks at the
+//          remote bit: so it finds out if the block has been freed by another thread.
 //
-//   other thread                              owner, handling a post (c and d: also at a slow free)
+//   other thread                              owner, handling a post
 //   1  bit = 1   (the one atomic operation)   b  posted = 0
 //   2  if not pending: pending = 1            c  pending = 0
 //   3      if posted was 0: posted = 1        d  take all bits
