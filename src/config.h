@@ -81,6 +81,7 @@
 // Budgets that bound the work of one call.
 #define MALLOW_THIN_BLOCKS_MAX 16U    // blocks of a class that come from shared units, a heap
 #define MALLOW_DRAIN_BUDGET 4U        // posted slabs collected by one slow allocation
+#define MALLOW_WAIT_SHARE 8U          // a full slab is collected when so large a part is free
 #define MALLOW_UNCLAIM_BUDGET 256U    // posted slabs collected before an ended heap is left alone
 #define MALLOW_ADOPT_BUDGET 4U        // ended threads' heaps looked at for one slab
 #define MALLOW_FIT_CANDIDATES 4U      // chunks looked at before a certain fit is taken

@@ -8,10 +8,10 @@ enum {
     THIN_UNIT_GRANULES = THIN_UNIT_BYTES >> MALLOW_GRANULE_SHIFT,
     THIN_FREED = 0x80,
 };
-static const uint32_t thin_all_units = UINT32_MAX;
+static const uint64_t thin_all_units = UINT64_MAX;
 
 static_assert(THIN_BLOCK_BYTES_MAX >> MALLOW_GRANULE_SHIFT < THIN_FREED, "a mark holds a size");
-static_assert(THIN_UNIT_COUNT == 32, "free_units is 32 bits");
+static_assert(THIN_UNIT_COUNT == 64, "free_units is 64 bits");
 
 static struct thin_slice *thin_of(const struct slab *slab) {
     return (struct thin_slice *)slab->word;
@@ -111,7 +111,7 @@ static void thin_drop(struct thin_set *set, struct thin_slice *slice, unsigned i
     if (slice->free_units == 0) {
         thin_list_add_locked(set, slice);
     }
-    slice->free_units |= UINT32_C(1) << index;
+    slice->free_units |= UINT64_C(1) << index;
     if (slice->free_units == thin_all_units && (slice->next != NULL || slice->previous != NULL)) {
         thin_list_remove_locked(set, slice);
         slab_clear(slice->slab);

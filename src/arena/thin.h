@@ -2,7 +2,7 @@
 // Thin slices: the first few blocks of each size of each heap, side by side, so that a thread or a
 // program with little live data does not pay an OS page for every size it uses once.
 //
-// Owns     slices cut into units of 2 KiB. A heap opens a unit and bumps through it; blocks are
+// Owns     slices cut into units of 1 KiB. A heap opens a unit and bumps through it; blocks are
 //          never reused one by one: a unit comes back when all that was in it has been freed.
 // Threads  opening and closing: under the lock. Taking: the heap that opened the unit. Freeing: any
 //          thread, two atomic operations.
@@ -15,7 +15,7 @@
 
 #include "arena/arena.h"
 
-#define THIN_UNIT_BYTES ((size_t)2048)
+#define THIN_UNIT_BYTES ((size_t)1024)
 #define THIN_UNIT_COUNT (MALLOW_SLICE_BYTES / THIN_UNIT_BYTES)
 #define THIN_GRANULE_COUNT (MALLOW_SLICE_BYTES >> MALLOW_GRANULE_SHIFT)
 #define THIN_BLOCK_BYTES_MAX ((size_t)512)
@@ -23,7 +23,7 @@
 struct thin_slice {
     _Atomic(uint8_t) marks[THIN_GRANULE_COUNT];
     _Atomic(uint32_t) live_count[THIN_UNIT_COUNT];
-    uint32_t free_units;                            // mask; under lock
+    uint64_t free_units;                            // mask; under lock
     uintptr_t address;
     struct slab *slab;
     struct thin_slice *next;                        // slices with a free unit; or recycled ones

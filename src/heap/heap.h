@@ -51,6 +51,7 @@ struct heap {
     _Atomic(uint32_t) slab_count;                   // slabs owned
     uint32_t steal_cursor;                          // next class to look for a spare slab in
     struct slab_remote *taken;                      // posted slabs taken off `ready`
+    struct slab_remote *later;                      // those that had too few free blocks
     // Written by other threads, on a line of its own.
     _Alignas(MALLOW_CACHE_LINE) _Atomic(struct slab_remote *) ready; // stack of posted slabs
     _Atomic(uint32_t) state;                        // enum heap_state; read with every remote free
@@ -134,8 +135,9 @@ MALLOW_INTERNAL void heap_make_way(struct heap_shared *shared);
 
 // ---- heap_remote.c: frees by other threads ------------------------------------------------------
 
-// Collects up to `budget` slabs that other threads have freed blocks of; how many it found.
-MALLOW_INTERNAL unsigned heap_drain(struct heap *heap, unsigned budget);
+// Looks at up to `budget` slabs that other threads have freed blocks of; how many it found. Collects
+// those of which a good part is free, or all of them.
+MALLOW_INTERNAL unsigned heap_drain(struct heap *heap, unsigned budget, bool all);
 
 // Collects the remote frees of one slab of this heap, and acts on them; how many blocks came back.
 MALLOW_INTERNAL unsigned heap_collect(struct heap *heap, struct slab *slab,

@@ -138,7 +138,7 @@ MALLOW_INTERNAL struct slab *heap_adopt_slab(struct heap *heap, unsigned class_i
         }
         seen[seen_count++] = from;
         if (heap_claim(from)) {
-            (void)heap_drain(from, MALLOW_DRAIN_BUDGET);
+            (void)heap_drain(from, MALLOW_DRAIN_BUDGET, true);
             slab = heap_take_over(heap, from, class_index);
             heap_unclaim(from);
         }

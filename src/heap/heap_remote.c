@@ -121,21 +121,45 @@ static void heap_handle_post(struct heap *heap, struct slab_remote *remote) {
     (void)heap_collect_held(heap, slab, remote, hold == HEAP_HOLD_WAS_FULL);
 }
 
-MALLOW_INTERNAL unsigned heap_drain(struct heap *heap, unsigned budget) {
+// Takes a posted slab off the lists: first what was posted last, and what was put off after that.
+static struct slab_remote *heap_next_post(struct heap *heap) {
+    if (heap->taken == NULL) {
+        if (atomic_load_explicit(&heap->ready, memory_order_relaxed) != NULL) {
+            heap->taken = atomic_exchange_explicit(&heap->ready, NULL, memory_order_seq_cst);
+        } else {
+            heap->taken = heap->later;
+            heap->later = NULL;
+        }
+    }
+    struct slab_remote *const remote = heap->taken;
+    if (remote != NULL) {
+        heap->taken = atomic_load_explicit(&remote->next_posted, memory_order_relaxed);
+    }
+    return remote;
+}
+
+// Whether so little of a slab is free that it had better gather more: as long as it is full, only
+// other threads work on it, and its lines stay with them.
+static bool heap_should_wait(const struct slab *slab, const struct slab_remote *remote) {
+    const unsigned capacity = slab_capacity(slab);
+    return (slab_owner(slab) & SLAB_OWNER_FULL) != 0 &&
+           slab_remote_count(remote, (capacity + 63) / 64) < capacity / MALLOW_WAIT_SHARE;
+}
+
+MALLOW_INTERNAL unsigned heap_drain(struct heap *heap, unsigned budget, bool all) {
     unsigned count = 0;
     for (; count < budget; count++) {
-        if (heap->taken == NULL) {
-            if (atomic_load_explicit(&heap->ready, memory_order_relaxed) == NULL) {
-                break;
-            }
-            heap->taken = atomic_exchange_explicit(&heap->ready, NULL, memory_order_seq_cst);
-            if (heap->taken == NULL) {
-                break;
-            }
+        struct slab_remote *const remote = heap_next_post(heap);
+        if (remote == NULL) {
+            break;
         }
-        struct slab_remote *const remote = heap->taken;
-        heap->taken = atomic_load_explicit(&remote->next_posted, memory_order_relaxed);
-        heap_handle_post(heap, remote);
+        struct slab *const slab = __atomic_load_n(&remote->slab, __ATOMIC_RELAXED);
+        if (!all && heap_should_wait(slab, remote)) {
+            atomic_store_explicit(&remote->next_posted, heap->later, memory_order_relaxed);
+            heap->later = remote;
+        } else {
+            heap_handle_post(heap, remote);
+        }
     }
     return count;
 }
@@ -151,7 +175,7 @@ MALLOW_INTERNAL bool heap_claim(struct heap *heap) {
 // state before posts here, so that one of the two sees the other.
 MALLOW_INTERNAL void heap_unclaim(struct heap *heap) {
     for (unsigned round = 0; round < MALLOW_ADOPT_BUDGET; round++) {
-        (void)heap_drain(heap, MALLOW_UNCLAIM_BUDGET);
+        (void)heap_drain(heap, MALLOW_UNCLAIM_BUDGET, true);
         atomic_store_explicit(&heap->state, HEAP_ABANDONED, memory_order_seq_cst);
         if (atomic_load_explicit(&heap->ready, memory_order_seq_cst) == NULL || !heap_claim(heap)) {
             return;

@@ -104,7 +104,7 @@ static MALLOW_NOINLINE struct slab *heap_refill(struct heap *heap, unsigned clas
     }
     // Not before the queue is empty: the longer a posted slab waits, the more blocks it yields.
     for (unsigned tries = 0; tries < MALLOW_DRAIN_BUDGET; tries++) {
-        if (heap_queue_first(heap, class_index) != NULL || heap_drain(heap, 1) == 0) {
+        if (heap_queue_first(heap, class_index) != NULL || heap_drain(heap, 1, false) == 0) {
             break;
         }
     }

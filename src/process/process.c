@@ -143,7 +143,7 @@ MALLOW_INTERNAL size_t process_collect(bool force) {
     struct process *const process = process_ready();
     struct heap *const heap = process_enter();
     if (heap != NULL) {
-        while (heap_drain(heap, MALLOW_DRAIN_BUDGET) > 0) {
+        while (heap_drain(heap, MALLOW_DRAIN_BUDGET, true) > 0) {
         }
         if (force) {
             heap_release_spare(heap);

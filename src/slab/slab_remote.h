@@ -54,6 +54,14 @@ MALLOW_INLINE bool slab_remote_any(const struct slab_remote *remote, unsigned wo
     return false;
 }
 
+MALLOW_INLINE unsigned slab_remote_count(const struct slab_remote *remote, unsigned word_count) {
+    unsigned count = 0;
+    for (unsigned i = 0; i < word_count; i++) {
+        count += bits_count(atomic_load_explicit(&remote->bits[i], memory_order_relaxed));
+    }
+    return count;
+}
+
 // Whether the block is free, asked by a thread that does not own the slab. Exact for a block that
 // the asker may use: nobody else then changes its bit.
 MALLOW_INTERNAL bool slab_remote_is_free(const struct slab *slab, const struct slab_remote *remote,

@@ -115,7 +115,7 @@ CASE(a_block_freed_by_another_thread_and_then_by_its_owner_stops_the_program) {
     release_elsewhere((void *)block);
     assert_true(dies(release_here, block, "double free"));
     assert_true(dies(release_elsewhere, block, "double free"));
-    (void)heap_drain(heap, 1);
+    (void)heap_drain(heap, 1, true);
     assert_true(dies(release_here, block, "double free"));
     assert_true(dies(release_elsewhere, block, "double free"));
 }

@@ -64,11 +64,11 @@ CASE(a_slab_is_posted_once_however_many_of_its_blocks_are_freed) {
     }
     const struct slab *const slab = slab_of(blocks[4]);
     assert_int_equal(slab->used_count, slab->capacity_count); // not yet collected
-    assert_int_equal(heap_drain(heap, 10), 1);
+    assert_int_equal(heap_drain(heap, 10, true), 1);
     assert_int_equal(posts(heap), 0);
     assert_int_equal(slab->used_count, slab->capacity_count - 4);
     assert_ptr_equal(heap_queue_first(heap, size_class_of(BYTES)), slab); // it was full
-    assert_int_equal(heap_drain(heap, 10), 0);
+    assert_int_equal(heap_drain(heap, 10, true), 0);
     heap_world_check(&world, heap);
 }
 
@@ -81,11 +81,11 @@ CASE(draining_keeps_to_its_budget_and_the_rest_for_later) {
     free_elsewhere(blocks[CLASS_BLOCKS]);
     free_elsewhere(blocks[MANY - 1]);
     assert_int_equal(posts(heap), 3);
-    assert_int_equal(heap_drain(heap, 2), 2);
+    assert_int_equal(heap_drain(heap, 2, true), 2);
     free_elsewhere(blocks[MANY - 2]);
     unsigned rest = 0;
     unsigned count;
-    while ((count = heap_drain(heap, 1)) > 0) {
+    while ((count = heap_drain(heap, 1, true)) > 0) {
         rest += count;
     }
     assert_in_range(rest, 1, 2);
@@ -97,6 +97,37 @@ CASE(draining_keeps_to_its_budget_and_the_rest_for_later) {
     heap_world_check(&world, heap);
 }
 
+CASE(a_full_slab_waits_until_a_good_part_of_it_is_free) {
+    enum { SMALL = 64, COUNT = 3000 };
+    static uintptr_t small[COUNT];
+    for (unsigned i = 0; i < COUNT; i++) {
+        small[i] = heap_allocate(heap, SMALL, false);
+    }
+    unsigned first = 0; // of a slab that is full
+    while ((slab_owner(slab_of(small[first])) & SLAB_OWNER_FULL) == 0) {
+        first++;
+    }
+    struct slab *const slab = slab_of(small[first]);
+    const unsigned wanted = slab->capacity_count / MALLOW_WAIT_SHARE;
+    unsigned freed = 0;
+    for (unsigned i = first; freed < wanted; i++) {
+        if (slab_of(small[i]) != slab) {
+            continue;
+        }
+        assert_true((slab_owner(slab) & SLAB_OWNER_FULL) != 0);
+        free_elsewhere(small[i]);
+        freed++;
+        if (freed < wanted) {
+            assert_int_equal(heap_drain(heap, 1, false), 1); // looked at, and put off
+        }
+    }
+    assert_int_equal(heap_drain(heap, 1, false), 1);
+    assert_int_equal(slab_owner(slab), (uintptr_t)heap | SLAB_OWNER_QUEUED);
+    assert_int_equal(slab->used_count, slab->capacity_count - wanted);
+    assert_int_equal(heap_drain(heap, 1, false), 0);
+    heap_world_check(&world, heap);
+}
+
 CASE(a_slab_whose_blocks_were_all_freed_elsewhere_goes_back) {
     allocate_many();
     struct slab *const slab = slab_of(blocks[0]);
@@ -105,7 +136,7 @@ CASE(a_slab_whose_blocks_were_all_freed_elsewhere_goes_back) {
         free_elsewhere(blocks[i]);
     }
     assert_int_equal(slab->kind, SLAB_NONE);
-    assert_int_equal(heap_drain(heap, 10), 1); // the post that is left finds nothing to do
+    assert_int_equal(heap_drain(heap, 10, true), 1); // the post that is left finds nothing to do
     heap_world_check(&world, heap);
 }
 
@@ -120,7 +151,7 @@ CASE(a_full_slab_that_others_have_emptied_goes_back_while_its_owner_sleeps) {
     assert_int_equal(slab->kind, SLAB_NONE);
     assert_int_equal(heap->slab_count, before - 1);
     assert_int_equal(other->slab_count, 0);
-    (void)heap_drain(heap, 10); // the post that is left finds nothing to do
+    (void)heap_drain(heap, 10, true); // the post that is left finds nothing to do
     heap_world_check(&world, heap);
     heap_world_check(&world, other);
 }
@@ -135,7 +166,7 @@ CASE(a_thread_without_a_heap_gives_such_a_slab_up_too) {
     }
     assert_int_equal(slab->kind, SLAB_NONE);
     assert_int_equal(heap->slab_count, before - 1);
-    (void)heap_drain(heap, 10);
+    (void)heap_drain(heap, 10, true);
     heap_world_check(&world, heap);
 }
 
@@ -147,7 +178,7 @@ CASE(a_full_slab_with_a_live_block_stays_as_it_was) {
     assert_int_equal(owner, (uintptr_t)heap | SLAB_OWNER_FULL | SLAB_OWNER_PENDING);
     heap_release_full(&world.shared, slab);
     assert_int_equal(slab_owner(slab), owner);
-    assert_int_equal(heap_drain(heap, 10), 1); // the block is not lost
+    assert_int_equal(heap_drain(heap, 10, true), 1); // the block is not lost
     assert_int_equal(slab->used_count, slab->capacity_count - 1);
     heap_world_check(&world, heap);
 }
@@ -197,7 +228,7 @@ CASE(the_owner_that_frees_into_a_pending_slab_leaves_it_posted) {
     assert_true(slab_owner(slab) & SLAB_OWNER_PENDING);
     assert_int_equal(slab->used_count, slab->capacity_count - 1);
     assert_int_equal(posts(heap), 1);
-    assert_int_equal(heap_drain(heap, 10), 1);
+    assert_int_equal(heap_drain(heap, 10, true), 1);
     assert_false(slab_owner(slab) & SLAB_OWNER_PENDING);
     assert_int_equal(slab->used_count, slab->capacity_count - 3);
     heap_world_check(&world, heap);
@@ -237,7 +268,7 @@ CASE(a_post_follows_a_slab_that_has_moved_to_another_heap) {
     heap_unclaim(heap); // finds that the slab has moved
     assert_int_equal(posts(heap), 0);
     assert_int_equal(posts(other), 1);
-    assert_int_equal(heap_drain(other, 10), 1);
+    assert_int_equal(heap_drain(other, 10, true), 1);
     assert_int_equal(slab->used_count, slab->capacity_count - 2);
     heap_world_check(&world, heap);
     heap_world_check(&world, other);
@@ -324,6 +355,7 @@ int main(void) {
     const struct CMUnitTest cases[] = {
         HEAP_CASE(a_slab_is_posted_once_however_many_of_its_blocks_are_freed),
         HEAP_CASE(draining_keeps_to_its_budget_and_the_rest_for_later),
+        HEAP_CASE(a_full_slab_waits_until_a_good_part_of_it_is_free),
         HEAP_CASE(a_slab_whose_blocks_were_all_freed_elsewhere_goes_back),
         HEAP_CASE(a_full_slab_that_others_have_emptied_goes_back_while_its_owner_sleeps),
         HEAP_CASE(a_thread_without_a_heap_gives_such_a_slab_up_too),

@@ -126,7 +126,7 @@ CASE(a_block_freed_by_another_thread_is_live_no_more_before_its_owner_collects_i
     }
     look();
     assert_int_equal(now.live_count, 20);
-    (void)heap_drain(heap, 10);
+    (void)heap_drain(heap, 10, true);
     look();
     assert_int_equal(now.live_count, 20);
     assert_int_equal(now.live_bytes, 20 * 640);
