@@ -34,6 +34,15 @@ static void *api_allocate_slow(size_t size, struct heap *heap, bool zeroed) {
 }
 
 MALLOW_INTERNAL MALLOW_NOINLINE void *api_malloc_slow(size_t size, struct heap *heap) {
+    if (size <= MALLOW_SMALL_BYTES_MAX) {
+        // Mostly the current slab only has to go on to another word of its bitmap.
+        struct slab *const slab =
+            heap->direct[(size + MALLOW_GRANULE_BYTES - 1) >> MALLOW_GRANULE_SHIFT];
+        uintptr_t address;
+        if (slab_find_room(slab) && slab_take(slab, &address)) {
+            return (void *)address;
+        }
+    }
     return api_allocate_slow(size, heap, false);
 }
 

@@ -150,7 +150,7 @@ MALLOW_INTERNAL bool slab_find_room(struct slab *slab) {
         return false;
     }
     return !slab_can_open(slab) || bits_count(*slab->word) >= SLAB_WORD_WORTH ||
-           (slab->capacity_count - slab_count_used(slab)) * 8 >= slab->capacity_count;
+           (slab->capacity_count - slab->used_count % SLAB_CURRENT) * 8 >= slab->capacity_count;
 }
 
 MALLOW_RACY_READ MALLOW_INTERNAL unsigned slab_count_used(const struct slab *slab) {

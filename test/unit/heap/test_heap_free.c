@@ -146,8 +146,10 @@ CASE(memory_of_ours_where_no_block_is_stops_the_program) {
     const uintptr_t open = slab->start_address + (slab->capacity_count - 1U) * slab->block_bytes;
     assert_int_not_equal(open, block);
     assert_true(dies(release_here, open, "double free"));
-    assert_true(slab_can_open(slab));
-    assert_true(dies(release_here, open + slab->block_bytes, "behind the last block"));
+    if (world.arena.os.page_bytes < MALLOW_SLICE_BYTES) {
+        assert_true(slab_can_open(slab));
+        assert_true(dies(release_here, open + slab->block_bytes, "behind the last block"));
+    }
 }
 
 CASE(a_free_turns_a_full_slab_into_a_queued_one_and_an_empty_one_is_given_back) {
