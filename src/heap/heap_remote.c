@@ -138,11 +138,12 @@ static struct slab_remote *heap_next_post(struct heap *heap) {
     return remote;
 }
 
-// Whether so little of a slab is free that it had better gather more: as long as it is full, only
-// other threads work on it, and its lines stay with them.
-static bool heap_should_wait(const struct slab *slab, const struct slab_remote *remote) {
+// Whether so little of a slab of this heap is free that it had better gather more: as long as it is
+// full, only other threads work on it, and its lines stay with them.
+static bool heap_should_wait(const struct heap *heap, const struct slab *slab,
+                             const struct slab_remote *remote) {
     const unsigned capacity = slab_capacity(slab);
-    return (slab_owner(slab) & SLAB_OWNER_FULL) != 0 &&
+    return (slab_owner(slab) & ~SLAB_OWNER_PENDING) == ((uintptr_t)heap | SLAB_OWNER_FULL) &&
            slab_remote_count(remote, (capacity + 63) / 64) < capacity / MALLOW_WAIT_SHARE;
 }
 
@@ -154,7 +155,7 @@ MALLOW_INTERNAL unsigned heap_drain(struct heap *heap, unsigned budget, bool all
             break;
         }
         struct slab *const slab = __atomic_load_n(&remote->slab, __ATOMIC_RELAXED);
-        if (!all && heap_should_wait(slab, remote)) {
+        if (!all && heap_should_wait(heap, slab, remote)) {
             atomic_store_explicit(&remote->next_posted, heap->later, memory_order_relaxed);
             heap->later = remote;
         } else {
@@ -212,14 +213,13 @@ static MALLOW_NOINLINE void heap_after_remote(struct heap_shared *shared, struct
 }
 
 MALLOW_INLINE void heap_set_remote(struct heap_shared *shared, struct slab *slab,
-                                                 struct slab_remote *remote, size_t index) {
+                                   struct slab_remote *remote, size_t index) {
     const size_t capacity = slab_capacity(slab); // the slab may be gone once the bit is set
     if (unlikely(!slab_remote_set(remote, index))) {
         heap_report_remote(slab, index);
     }
     const uint64_t word = atomic_load_explicit(&remote->bits[index / 64], memory_order_relaxed);
-    if (unlikely(!slab_remote_is_posted(slab) ||
-                 heap_word_is_whole(word, index / 64, capacity))) {
+    if (unlikely(!slab_remote_is_posted(slab) || heap_word_is_whole(word, index / 64, capacity))) {
         heap_after_remote(shared, slab, remote, capacity);
     }
 }

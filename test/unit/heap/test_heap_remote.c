@@ -274,6 +274,29 @@ CASE(a_post_follows_a_slab_that_has_moved_to_another_heap) {
     heap_world_check(&world, other);
 }
 
+CASE(a_post_of_a_slab_that_fills_in_another_heap_does_not_wait) {
+    enum { SMALL = 64, COUNT = 3000 };
+    struct heap *const other = heap_adopt_or_create(&world.shared);
+    struct slab *slab = NULL;
+    for (unsigned i = 0; i < COUNT; i++) {
+        const uintptr_t block = heap_allocate(heap, SMALL, false);
+        slab = slab == NULL && i > COUNT / 4 ? slab_of(block) : slab;
+    }
+    assert_true((slab_owner(slab) & SLAB_OWNER_FULL) != 0);
+    free_elsewhere(slab->start_address);
+    assert_int_equal(heap_drain(heap, 1, false), 1);
+    assert_int_equal(posts(other), 0); // put off: little of it is free
+    heap->slab_count--;
+    other->slab_count++;
+    slab_change_owner(slab, (uintptr_t)other | SLAB_OWNER_FULL);
+    assert_int_equal(heap_drain(heap, 1, false), 1);
+    assert_int_equal(posts(other), 1);
+    assert_int_equal(heap_drain(other, 1, true), 1);
+    assert_int_equal(slab->used_count, slab->capacity_count - 1);
+    heap_world_check(&world, heap);
+    heap_world_check(&world, other);
+}
+
 CASE(a_free_into_the_heap_of_an_ended_thread_is_collected_at_once) {
     allocate_many();
     heap_abandon(heap);
@@ -365,6 +388,7 @@ int main(void) {
         HEAP_CASE(the_owner_that_frees_into_a_pending_slab_leaves_it_posted),
         HEAP_CASE(the_owner_finds_that_another_thread_has_freed_its_block),
         HEAP_CASE(a_post_follows_a_slab_that_has_moved_to_another_heap),
+        HEAP_CASE(a_post_of_a_slab_that_fills_in_another_heap_does_not_wait),
         HEAP_CASE(a_free_into_the_heap_of_an_ended_thread_is_collected_at_once),
         HEAP_CASE(nothing_is_lost_when_threads_free_what_others_allocate),
     };
