@@ -135,8 +135,8 @@ MALLOW_INTERNAL void heap_make_way(struct heap_shared *shared);
 
 // ---- heap_remote.c: frees by other threads ------------------------------------------------------
 
-// Looks at up to `budget` slabs that other threads have freed blocks of; how many it found. Collects
-// those of which a good part is free, or all of them.
+// Looks at up to `budget` slabs that other threads have freed blocks of; how many it found.
+// Collects those of which a good part is free, or all of them.
 MALLOW_INTERNAL unsigned heap_drain(struct heap *heap, unsigned budget, bool all);
 
 // Collects the remote frees of one slab of this heap, and acts on them; how many blocks came back.

@@ -41,6 +41,7 @@ MALLOW_INTERNAL void slab_init(struct slab *slab, uintptr_t address, unsigned cl
     slab->start_address = address + color;
     atomic_store_explicit(&slab->reach_bytes, 0, memory_order_relaxed);
     slab->block_bytes = (uint32_t)block_bytes;
+    slab->take_bytes = (uint32_t)block_bytes;
     slab->reciprocal = (uint32_t)(((UINT64_C(1) << 32) + block_bytes - 1) / block_bytes);
     slab_set_hot(slab, false);
     slab_set_last(slab, 0);

@@ -21,7 +21,7 @@
 //          and free, as if it were not there.
 //
 //   header slot (256 bytes)                         slab (1 .. 8 slices)
-//   | line 0: what malloc and free need | ... | bits |     | block | block | not open | .. tail |
+//   | line 0: free | line 1: malloc | bits |              | block | block | not open | .. tail |
 #ifndef MALLOW_SLAB_SLAB_H
 #define MALLOW_SLAB_SLAB_H
 
@@ -51,33 +51,35 @@ enum slab_kind {
 #define SLAB_CURRENT UINT32_C(0x10000) // more than any slab's blocks
 
 struct slab {
-    // Line 0: all that malloc and free look at, but for the bitmap's word.
+    // Line 0: what every thread that frees into the slab reads. Changes only with the slab's state.
     uintptr_t start_address;  // of block 0; 0 unless head of a span in use
     _Atomic(size_t) reach_bytes; // capacity * block size, within the first slice; read by any
     _Atomic(uintptr_t) owner; // heap address + flags; PENDING is set by any thread
-    _Atomic(uintptr_t) last;  // the block handed out last; 0 if none; read by any
-    uint64_t *word;           // where malloc takes the next block from; SLAB_THIN: its struct
-    uintptr_t word_base;      // address of the word's bit 0
     uint32_t reciprocal;      // ceil(2^32 / block_bytes)
     uint32_t block_bytes;     // usable size of a block
-    uint32_t used_count;      // blocks not free here; SLAB_CURRENT more while malloc takes from it
     uint16_t capacity_count;  // blocks opened so far; read by any
+    uint16_t room_count;      // blocks that the span has room for
     uint8_t kind;             // enum slab_kind
-    _Atomic(uint8_t) hot;     // 1: `last` is free, and to be handed out next; else 0; read by any
-    // Lines 1 to 3.
-    uint64_t bits[MALLOW_SLAB_WORDS]; // 1 = free
-    struct slab *next;        // queue of slabs with room, of one class of one heap
-    struct slab *previous;
     uint8_t class_index;
     uint8_t slice_count;      // of the span; 0 unless head
     uint8_t slice_back;       // SLAB_INTERIOR: slices back to the head
+    struct slab *next;        // queue of slabs with room, of one class of one heap
+    struct slab *previous;
     uint8_t word_count;       // words of the bitmap in use
-    uint16_t room_count;      // blocks that the span has room for
-    uint8_t padding[18];
+    uint8_t padding[7];
+    // Line 1: what malloc changes with every block.
+    _Atomic(uintptr_t) last;  // the block handed out last; 0 if none; read by any
+    uint64_t *word;           // where malloc takes the next block from; SLAB_THIN: its struct
+    uintptr_t word_base;      // address of the word's bit 0
+    uint32_t take_bytes;      // block_bytes again
+    uint32_t used_count;      // blocks not free here; SLAB_CURRENT more while malloc takes from it
+    _Atomic(uint8_t) hot;     // 1: `last` is free, and to be handed out next; else 0; read by any
+    uint8_t reserved[7];
+    uint64_t bits[MALLOW_SLAB_WORDS]; // 1 = free
 };
 
 static_assert(sizeof(struct slab) == (size_t)1 << MALLOW_SLAB_HEADER_SHIFT, "one header slot");
-static_assert(offsetof(struct slab, bits) == MALLOW_CACHE_LINE, "line 0 is line 0");
+static_assert(offsetof(struct slab, last) == MALLOW_CACHE_LINE, "line 0 is line 0");
 
 // What other threads write: which blocks they have freed. Apart from the header, in a table of its
 // own, so that its pages are only touched where there are such frees.
@@ -185,7 +187,7 @@ MALLOW_INLINE bool slab_take(struct slab *slab, uintptr_t *address) {
     *word = free_blocks & (free_blocks - 1);
     slab->used_count++;
     // Offsets in a slab fit 32 bits: the product then needs no load of its own.
-    const uint32_t offset = (uint32_t)bits_find_lowest(free_blocks) * slab->block_bytes;
+    const uint32_t offset = (uint32_t)bits_find_lowest(free_blocks) * slab->take_bytes;
     const uintptr_t found = slab->word_base + offset;
     slab_set_last(slab, found);
     *address = found;
