@@ -18,21 +18,27 @@ MALLOW_INTERNAL enum heap_hold heap_hold_slab(struct heap *heap, struct slab *sl
     return (owner & ~SLAB_OWNER_FLAGS) == (uintptr_t)heap ? HEAP_HOLD_LISTED : HEAP_HOLD_LOST;
 }
 
-// Collects the remote frees of a slab that is held.
-static unsigned heap_collect_held(struct heap *heap, struct slab *slab, struct slab_remote *remote,
-                                  bool was_full) {
+// Takes the remote frees of a slab that nobody else is at; how many. A double free is reported.
+static unsigned heap_take_remote(struct slab *slab, struct slab_remote *remote) {
     size_t index = 0;
     const int count = slab_remote_collect(slab, remote, &index);
     if (unlikely(count < 0)) {
         fatal_misuse("double free of", slab->start_address + index * slab->block_bytes,
                      "another thread freed this block as well");
     }
+    return (unsigned)count;
+}
+
+// Collects the remote frees of a slab that is held.
+static unsigned heap_collect_held(struct heap *heap, struct slab *slab, struct slab_remote *remote,
+                                  bool was_full) {
+    const unsigned count = heap_take_remote(slab, remote);
     if (count > 0) {
         heap_slab_refilled(heap, slab, was_full);
     } else if (was_full) {
         slab_change_owner(slab, (uintptr_t)heap | SLAB_OWNER_FULL);
     }
-    return (unsigned)count;
+    return count;
 }
 
 MALLOW_INTERNAL unsigned heap_collect(struct heap *heap, struct slab *slab,
@@ -75,11 +81,7 @@ MALLOW_INTERNAL void heap_release_full(struct heap_shared *shared, struct slab *
         slab_change_owner(slab, owner & ~SLAB_OWNER_PENDING); // used again since the caller looked
         return;
     }
-    size_t index = 0;
-    if (unlikely(slab_remote_collect(slab, remote, &index) < 0)) {
-        fatal_misuse("double free of", slab->start_address + index * slab->block_bytes,
-                     "another thread freed this block as well");
-    }
+    (void)heap_take_remote(slab, remote);
     heap_release_slab(heap, slab);
 }
 

@@ -122,6 +122,36 @@ CASE(remapping_moves_the_pages_and_their_contents) {
     assert_int_equal(os_remap(&os, cut, page, 2 * page, true), 0);
 }
 
+CASE(moving_puts_pages_in_place_of_others) {
+    const uintptr_t source = os_map(&os, 2 * page, 1);
+    const uintptr_t target = os_map(&os, 4 * page, 1);
+    memset((void *)source, 0x31, 2 * page);
+    memset((void *)target, 0x32, 4 * page);
+    assert_int_equal(os_move(&os, source, 2 * page, target + page), OS_MOVED);
+    assert_false(os_is_mapped(&os, source));
+    assert_true(reads(target, 0x32, page));
+    assert_true(reads(target + page, 0x31, 2 * page));
+    assert_true(reads(target + 3 * page, 0x32, page));
+    (void)os_unmap(&os, target, 4 * page);
+}
+
+CASE(a_move_that_fails_leaves_no_hole_and_replaces_nothing) {
+    const uintptr_t target = os_map(&os, 4 * page, 1);
+    const uintptr_t nothing = os_map(&os, page, 1);
+    memset((void *)target, 0x33, 4 * page);
+    (void)os_unmap(&os, nothing, page);
+    // The kernel unmaps the target before it finds that there is nothing to move: filled again. Or
+    // it finds out first: then whose pages they are cannot be told, and they stay.
+    const enum os_moved moved = os_move(&os, nothing, page, target + page);
+    assert_true(moved == OS_NOT_MOVED || moved == OS_TARGET_LOST);
+    assert_true(os_is_mapped(&os, target + page));
+    assert_true(reads(target + page, moved == OS_NOT_MOVED ? 0 : 0x33, page));
+    // A range cannot move into itself: refused before anything is unmapped.
+    assert_int_equal(os_move(&os, target + 2 * page, 2 * page, target + 3 * page), OS_TARGET_LOST);
+    assert_true(reads(target + 2 * page, 0x33, 2 * page));
+    (void)os_unmap(&os, target, 4 * page);
+}
+
 CASE(a_mapping_with_a_neighbour_does_not_grow_unless_it_may_move) {
     const uintptr_t address = os_reserve(&os, 4 * page, page);
     assert_true(os_commit(&os, address, page));
@@ -262,6 +292,8 @@ int main(void) {
         OS_CASE(what_is_readable_only_reads_as_zero_and_cannot_be_written),
         OS_CASE(purged_pages_read_as_zero_and_their_neighbours_do_not),
         OS_CASE(remapping_moves_the_pages_and_their_contents),
+        OS_CASE(moving_puts_pages_in_place_of_others),
+        OS_CASE(a_move_that_fails_leaves_no_hole_and_replaces_nothing),
         OS_CASE(a_mapping_with_a_neighbour_does_not_grow_unless_it_may_move),
         OS_CASE(what_the_kernel_refuses_is_zero_or_false),
         OS_CASE(no_call_touches_errno_even_when_it_fails),
