@@ -38,8 +38,10 @@ MALLOW_INTERNAL MALLOW_NOINLINE void *api_malloc_slow(size_t size, struct heap *
         // Mostly the current slab only has to go on to another word of its bitmap.
         struct slab *const slab =
             heap->direct[(size + MALLOW_GRANULE_BYTES - 1) >> MALLOW_GRANULE_SHIFT];
-        uintptr_t address;
-        if (slab_find_room(slab) && slab_take(slab, &address)) {
+        uintptr_t address = 0;
+        if (slab_find_room(slab)) {
+            heap_check_word(heap, slab);
+            (void)slab_take(slab, &address);
             return (void *)address;
         }
     }

@@ -133,6 +133,10 @@ MALLOW_INTERNAL void heap_release_spare(struct heap *heap);
 // After huge blocks have grown: free pages of slabs, which cannot serve them, make way for them.
 MALLOW_INTERNAL void heap_make_way(struct heap_shared *shared);
 
+// To be called when malloc is about to take from another word of a slab: stops the program if
+// another thread has freed a free block of it as well.
+MALLOW_INTERNAL void heap_check_word(const struct heap *heap, const struct slab *slab);
+
 // ---- heap_remote.c: frees by other threads ------------------------------------------------------
 
 // Looks at up to `budget` slabs that other threads have freed blocks of; how many it found.
@@ -188,6 +192,10 @@ MALLOW_INTERNAL void heap_retire_current(struct heap *heap, unsigned class_index
 // before it is used, so that each use of the slow path yields many blocks.
 MALLOW_INTERNAL void heap_queue_push(struct heap *heap, struct slab *slab);
 MALLOW_INTERNAL void heap_queue_remove(struct heap *heap, struct slab *slab);
+// Before the free blocks of a word of the bitmap are used: stops the program if other threads have
+// freed any of them as well.
+MALLOW_INTERNAL void heap_check_twice(const struct slab *slab, const struct slab_remote *remote,
+                                      unsigned word_index);
 // Gives a slab that is wholly free and on no queue back to its arena.
 MALLOW_INTERNAL void heap_release_slab(struct heap *heap, struct slab *slab);
 // Acts on blocks having come back to a slab of this heap that is held: one that was full is queued,

@@ -2,6 +2,7 @@
 // Heap queues: which slab is current, queued, full or given up. See heap.h.
 #include "heap/heap.h"
 
+#include "os/fatal.h"
 #include "slab/size_class.h"
 
 // Puts `slab`, or the empty slab, in the current one's place: for every size of the class.
@@ -91,8 +92,25 @@ MALLOW_INTERNAL void heap_queue_remove(struct heap *heap, struct slab *slab) {
     slab->previous = NULL;
 }
 
+MALLOW_INTERNAL void heap_check_twice(const struct slab *slab, const struct slab_remote *remote,
+                                      unsigned word_index) {
+    const uint64_t twice = slab->bits[word_index] &
+                           atomic_load_explicit(&remote->bits[word_index], memory_order_relaxed);
+    if (unlikely(twice != 0)) {
+        const size_t index = word_index * 64 + bits_lowest(twice);
+        fatal_misuse("double free of", slab->start_address + index * slab->block_bytes,
+                     "another thread freed this block as well");
+    }
+}
+
 MALLOW_INTERNAL void heap_release_slab(struct heap *heap, struct slab *slab) {
     check_assert(slab->used_count == 0 && slab_audit(slab));
+    if ((slab_owner(slab) & SLAB_OWNER_PENDING) != 0) {
+        const struct slab_remote *const remote = arena_remote_of(heap->shared->arenas, slab);
+        for (unsigned i = 0; i < slab->word_count; i++) {
+            heap_check_twice(slab, remote, i);
+        }
+    }
     const unsigned slice_count = slab->slice_count;
     atomic_fetch_sub_explicit(&heap->slab_count, 1, memory_order_relaxed);
     slab_clear(slab);

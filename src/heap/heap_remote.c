@@ -226,19 +226,24 @@ MALLOW_INLINE void heap_set_remote(struct heap_shared *shared, struct slab *slab
     }
 }
 
-// A block of a slab whose owner may know it to be free.
-static MALLOW_NOINLINE void heap_free_remote_queued(struct heap_shared *shared, struct slab *slab,
-                                                    struct slab_remote *remote, size_t index) {
+// Looks first whether the owner knows the block to be free.
+static MALLOW_NOINLINE void heap_free_remote_checked(struct heap_shared *shared,
+                                                     struct slab *slab,
+                                                     struct slab_remote *remote, size_t index) {
     if (unlikely(slab_remote_is_free(slab, remote, index))) {
         heap_report_remote(slab, index);
     }
     heap_set_remote(shared, slab, remote, index);
 }
 
+// To look at the bitmap is to fetch lines that the owner writes with every block. A full slab has no
+// free block. In a pending one the owner looks, before it uses a word or gives the slab up
+// (heap_check_twice): there only a block of the word in use is looked at here.
 MALLOW_INTERNAL void heap_free_remote(struct heap_shared *shared, struct slab *slab,
                                       struct slab_remote *remote, size_t index) {
-    if ((slab_owner(slab) & SLAB_OWNER_FULL) == 0) {
-        heap_free_remote_queued(shared, slab, remote, index);
+    const uintptr_t flags = slab_owner(slab) & (SLAB_OWNER_FULL | SLAB_OWNER_PENDING);
+    if (flags == 0 || (flags == SLAB_OWNER_PENDING && index / 64 == slab_word_index(slab))) {
+        heap_free_remote_checked(shared, slab, remote, index);
     } else {
         heap_set_remote(shared, slab, remote, index);
     }

@@ -82,6 +82,12 @@ static bool heap_open_current(struct heap *heap, struct slab *slab) {
     return slab_find_word(slab);
 }
 
+MALLOW_INTERNAL void heap_check_word(const struct heap *heap, const struct slab *slab) {
+    if ((slab_owner(slab) & SLAB_OWNER_PENDING) != 0) {
+        heap_check_twice(slab, arena_remote_of(heap->shared->arenas, slab), slab_word_index(slab));
+    }
+}
+
 // A slab of the class other than its current one; NULL: out of memory.
 static struct slab *heap_next_slab(struct heap *heap, unsigned class_index) {
     struct slab *slab = heap_queue_first(heap, class_index);
@@ -100,6 +106,7 @@ static MALLOW_NOINLINE struct slab *heap_refill(struct heap *heap, unsigned clas
         return NULL;
     }
     if (slab != NULL && heap_refill_current(heap, slab)) {
+        heap_check_word(heap, slab);
         return slab;
     }
     // Not before the queue is empty: the longer a posted slab waits, the more blocks it yields.
@@ -110,6 +117,7 @@ static MALLOW_NOINLINE struct slab *heap_refill(struct heap *heap, unsigned clas
     }
     if (slab != NULL) {
         if (heap_open_current(heap, slab)) {
+            heap_check_word(heap, slab);
             return slab;
         }
         heap_retire_current(heap, class_index);
@@ -122,6 +130,7 @@ static MALLOW_NOINLINE struct slab *heap_refill(struct heap *heap, unsigned clas
         (void)slab_open(slab, heap->shared->os->page_bytes);
     }
     heap_set_current(heap, class_index, slab);
+    heap_check_word(heap, slab);
     return slab;
 }
 

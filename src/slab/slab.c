@@ -32,6 +32,12 @@ static size_t slab_color(uintptr_t address, size_t block_bytes) {
     return ((address >> MALLOW_SLICE_SHIFT) * step) & (SLAB_COLOR_BYTES - 1);
 }
 
+static void slab_set_word(struct slab *slab, unsigned word_index) {
+    slab->word = &slab->bits[word_index];
+    __atomic_store_n(&slab->word_index, (uint8_t)word_index, __ATOMIC_RELAXED);
+    slab->word_base = slab->start_address + word_index * 64 * slab->block_bytes;
+}
+
 MALLOW_INTERNAL void slab_init(struct slab *slab, uintptr_t address, unsigned class_index,
                                uintptr_t owner) {
     const size_t block_bytes = size_class_bytes(class_index);
@@ -54,16 +60,10 @@ MALLOW_INTERNAL void slab_init(struct slab *slab, uintptr_t address, unsigned cl
     slab->slice_count = (uint8_t)slice_count;
     slab->slice_back = 0;
     slab->word_count = 0;
-    slab->word = &slab->bits[0];
-    slab->word_base = slab->start_address;
     slab_mark_interior(slab, slice_count);
+    slab_set_word(slab, 0);
     slab_set_owner(slab, owner);
     __atomic_store_n(&slab->kind, SLAB_BLOCKS, __ATOMIC_RELEASE);
-}
-
-static void slab_set_word(struct slab *slab, unsigned word_index) {
-    slab->word = &slab->bits[word_index];
-    slab->word_base = slab->start_address + word_index * 64 * slab->block_bytes;
 }
 
 MALLOW_INTERNAL bool slab_open(struct slab *slab, size_t page_bytes) {
@@ -192,7 +192,8 @@ MALLOW_INTERNAL bool slab_audit(const struct slab *slab) {
     const bool current = slab_is_current(slab);
     const unsigned extra = current ? SLAB_CURRENT + (slab->hot != 0) : 0;
     return slab->used_count == slab_count_used(slab) + extra && (current || slab->hot == 0) &&
-           word_index < slab->word_count && slab->capacity_count <= slab->room_count &&
+           word_index < slab->word_count && slab_word_index(slab) == word_index &&
+           slab->capacity_count <= slab->room_count &&
            slab->word_base == slab->start_address + word_index * 64 * slab->block_bytes &&
            (slab->capacity_count % 64 == 0 ||
             slab->bits[slab->capacity_count / 64] >> (slab->capacity_count % 64) == 0);

@@ -66,7 +66,8 @@ struct slab {
     struct slab *next;        // queue of slabs with room, of one class of one heap
     struct slab *previous;
     uint8_t word_count;       // words of the bitmap in use
-    uint8_t padding[7];
+    uint8_t word_index;       // of `word`, for those who only want to know if a block is in it
+    uint8_t padding[6];
     // Line 1: what malloc changes with every block.
     _Atomic(uintptr_t) last;  // the block handed out last; 0 if none; read by any
     uint64_t *word;           // where malloc takes the next block from; SLAB_THIN: its struct
@@ -112,6 +113,11 @@ MALLOW_INTERNAL void slab_init_thin(struct slab *slab, uintptr_t address, void *
 
 // Makes the slots of the span into free ones again. The remote part stays as it is.
 MALLOW_INTERNAL void slab_clear(struct slab *slab);
+
+// Index of `word`; read by any.
+MALLOW_INLINE unsigned slab_word_index(const struct slab *slab) {
+    return __atomic_load_n(&slab->word_index, __ATOMIC_RELAXED);
+}
 
 // Moves `word` to a bitmap word with a free block; false if there is none.
 MALLOW_INTERNAL bool slab_find_word(struct slab *slab);

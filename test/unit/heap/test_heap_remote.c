@@ -99,23 +99,23 @@ CASE(draining_keeps_to_its_budget_and_the_rest_for_later) {
 
 CASE(a_full_slab_waits_until_a_good_part_of_it_is_free) {
     enum { SMALL = 64, COUNT = 3000 };
-    static uintptr_t small[COUNT];
+    static uintptr_t many[COUNT];
     for (unsigned i = 0; i < COUNT; i++) {
-        small[i] = heap_allocate(heap, SMALL, false);
+        many[i] = heap_allocate(heap, SMALL, false);
     }
     unsigned first = 0; // of a slab that is full
-    while ((slab_owner(slab_of(small[first])) & SLAB_OWNER_FULL) == 0) {
+    while ((slab_owner(slab_of(many[first])) & SLAB_OWNER_FULL) == 0) {
         first++;
     }
-    struct slab *const slab = slab_of(small[first]);
+    struct slab *const slab = slab_of(many[first]);
     const unsigned wanted = slab->capacity_count / MALLOW_WAIT_SHARE;
     unsigned freed = 0;
     for (unsigned i = first; freed < wanted; i++) {
-        if (slab_of(small[i]) != slab) {
+        if (slab_of(many[i]) != slab) {
             continue;
         }
         assert_true((slab_owner(slab) & SLAB_OWNER_FULL) != 0);
-        free_elsewhere(small[i]);
+        free_elsewhere(many[i]);
         freed++;
         if (freed < wanted) {
             assert_int_equal(heap_drain(heap, 1, false), 1); // looked at, and put off
@@ -234,20 +234,90 @@ CASE(the_owner_that_frees_into_a_pending_slab_leaves_it_posted) {
     heap_world_check(&world, heap);
 }
 
-CASE(the_owner_finds_that_another_thread_has_freed_its_block) {
-    allocate_many();
-    free_elsewhere(blocks[0]);
-    assert_true(slab_owner(slab_of(blocks[0])) & SLAB_OWNER_FULL); // not collected yet
+// Whether the process is stopped by what `act` does: in a child.
+static bool stops(void (*act)(void)) {
     fflush(NULL);
     const pid_t child = fork();
     if (child == 0) {
         (void)freopen("/dev/null", "w", stderr);
-        (void)heap_free(&world.shared, heap, blocks[0]);
-        _exit(0); // not found
+        act();
+        _exit(0);
     }
     int status = 0;
     assert_int_equal(waitpid(child, &status, 0), child);
-    assert_true(WIFSIGNALED(status));
+    return WIFSIGNALED(status) && WTERMSIG(status) == SIGABRT;
+}
+
+static void free_first(void) {
+    (void)heap_free(&world.shared, heap, blocks[0]);
+}
+
+CASE(the_owner_finds_that_another_thread_has_freed_its_block) {
+    allocate_many();
+    free_elsewhere(blocks[0]);
+    assert_true(slab_owner(slab_of(blocks[0])) & SLAB_OWNER_FULL); // not collected yet
+    assert_true(stops(free_first));
+}
+
+// A current slab of small blocks, with several words and pending: another thread has freed the
+// second block. The owner has freed the first, and others free it again: not in the word in use.
+static uintptr_t small[MALLOW_SLAB_CAPACITY_MAX + 1];
+static unsigned small_count;
+static struct slab *slab_with_a_block_freed_twice(void) {
+    struct slab *slab;
+    small_count = 0;
+    do {
+        small[small_count] = heap_allocate_aligned(heap, 64, 16, false);
+        slab = slab_of(small[small_count++]);
+    } while (slab_word_index(slab) < 2);
+    assert_true(slab_is_current(slab) && slab == slab_of(small[0]));
+    const size_t first = slab_index_of(slab, small[0]);
+    assert_true(heap_free(&world.shared, heap, small[0]));
+    free_elsewhere(small[1]);
+    heap_free_remote(&world.shared, slab, arena_remote_of(&world.arena.arenas, slab), first);
+    return slab;
+}
+
+static void allocate_until_the_first_comes_back(void) {
+    while (heap_allocate_aligned(heap, 64, 16, false) != small[0]) {
+    }
+}
+
+CASE(a_block_freed_twice_in_a_pending_slab_is_found_before_it_is_handed_out_again) {
+    struct slab *const slab = slab_with_a_block_freed_twice();
+    while (slab_open(slab, 4096)) { // so that any word with a free block will do for malloc
+    }
+    assert_true(stops(allocate_until_the_first_comes_back));
+}
+
+static void free_the_others(void) {
+    for (unsigned i = 2; i < small_count; i++) {
+        (void)heap_free(&world.shared, heap, small[i]);
+    }
+    heap_release_spare(heap);
+}
+
+CASE(a_pending_slab_with_a_block_freed_twice_is_not_given_up) {
+    struct slab *const slab = slab_with_a_block_freed_twice();
+    // As if the second block had been collected alone: the slab is to become wholly free.
+    const size_t second = slab_index_of(slab, small[1]);
+    const uint64_t mask = UINT64_C(1) << (second % 64);
+    atomic_fetch_and(&arena_remote_of(&world.arena.arenas, slab)->bits[second / 64], ~mask);
+    slab->bits[second / 64] |= mask;
+    slab->used_count--;
+    assert_true(stops(free_the_others));
+}
+
+static void free_the_last_elsewhere(void) {
+    struct slab *const slab = slab_of(small[0]);
+    heap_free_remote(&world.shared, slab, arena_remote_of(&world.arena.arenas, slab),
+                     slab_index_of(slab, small[small_count - 1]));
+}
+
+CASE(a_block_of_the_word_in_use_freed_twice_is_found_at_once) {
+    (void)slab_with_a_block_freed_twice();
+    assert_true(heap_free(&world.shared, heap, small[small_count - 1]));
+    assert_true(stops(free_the_last_elsewhere));
 }
 
 CASE(a_post_follows_a_slab_that_has_moved_to_another_heap) {
@@ -387,6 +457,9 @@ int main(void) {
         HEAP_CASE(an_allocation_takes_blocks_that_others_have_freed_before_fresh_memory),
         HEAP_CASE(the_owner_that_frees_into_a_pending_slab_leaves_it_posted),
         HEAP_CASE(the_owner_finds_that_another_thread_has_freed_its_block),
+        HEAP_CASE(a_block_freed_twice_in_a_pending_slab_is_found_before_it_is_handed_out_again),
+        HEAP_CASE(a_pending_slab_with_a_block_freed_twice_is_not_given_up),
+        HEAP_CASE(a_block_of_the_word_in_use_freed_twice_is_found_at_once),
         HEAP_CASE(a_post_follows_a_slab_that_has_moved_to_another_heap),
         HEAP_CASE(a_post_of_a_slab_that_fills_in_another_heap_does_not_wait),
         HEAP_CASE(a_free_into_the_heap_of_an_ended_thread_is_collected_at_once),
