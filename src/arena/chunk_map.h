@@ -13,6 +13,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "base/compiler.h"
 #include "config.h"
 
 // Rows of the bitmaps: a free run of at least 1, 2, 4, 8, 16, 32 slices; a free slice that is
@@ -26,16 +27,27 @@ struct chunk {
     uint32_t dirty_mask; // 1 = free slice may have pages that are not zero
 };
 
+#define CHUNK_GROUP_CHUNKS 64U
 struct chunk_group {
     uint64_t rows[CHUNK_MAP_ROWS];
+    struct chunk chunks[CHUNK_GROUP_CHUNKS];
 };
 
 struct chunk_map {
     uint64_t summary[CHUNK_MAP_ROWS][MALLOW_ARENA_SUMMARY_WORDS];
-    struct chunk_group *groups; // chunk_count / 64, rounded up
-    struct chunk *chunks;
-    unsigned chunk_count;
+    struct chunk_group *more; // groups 1, 2 ...
+    unsigned chunk_count;     // that there are groups for; may grow
+    struct chunk_group first; // here, so that a program of up to 128 MiB needs no page for a table
 };
+
+MALLOW_INLINE struct chunk_group *chunk_map_group(struct chunk_map *map, unsigned group_index) {
+    return group_index == 0 ? &map->first : &map->more[group_index - 1];
+}
+
+MALLOW_INLINE struct chunk *chunk_map_chunk(struct chunk_map *map, unsigned chunk_index) {
+    return &chunk_map_group(map, chunk_index / CHUNK_GROUP_CHUNKS)
+                ->chunks[chunk_index % CHUNK_GROUP_CHUNKS];
+}
 
 // Where a span lies. `found` false: the rest is meaningless.
 struct chunk_place {
@@ -46,7 +58,7 @@ struct chunk_place {
 
 // Finds (and does not take) `slice_count` (1 .. 32) free slices in one chunk, the first of them a
 // multiple of `align_slices` (a power of two, at most 32). Slices with dirty pages first.
-MALLOW_INTERNAL struct chunk_place chunk_map_find(const struct chunk_map *map, unsigned slice_count,
+MALLOW_INTERNAL struct chunk_place chunk_map_find(struct chunk_map *map, unsigned slice_count,
                                                   unsigned align_slices);
 
 // Marks slices as in use; returns how many of them were dirty.
@@ -62,7 +74,7 @@ MALLOW_INTERNAL void chunk_map_clean(struct chunk_map *map, unsigned chunk_index
                                      unsigned slice_index, unsigned slice_count);
 
 // The lowest chunk at or above `from` that has a bit in `row`; false if none.
-MALLOW_INTERNAL bool chunk_map_next(const struct chunk_map *map, unsigned row, unsigned from,
+MALLOW_INTERNAL bool chunk_map_next(struct chunk_map *map, unsigned row, unsigned from,
                                     unsigned *chunk_index);
 
 #endif

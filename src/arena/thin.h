@@ -20,14 +20,15 @@
 #define THIN_GRANULE_COUNT (MALLOW_SLICE_BYTES >> MALLOW_GRANULE_SHIFT)
 #define THIN_BLOCK_BYTES_MAX ((size_t)512)
 
+// The marks last: a page of them is touched when a unit is opened whose marks lie on it.
 struct thin_slice {
-    _Atomic(uint8_t) marks[THIN_GRANULE_COUNT];
-    _Atomic(uint32_t) live_count[THIN_UNIT_COUNT];
     uint64_t free_units;                            // mask; under lock
     uintptr_t address;
     struct slab *slab;
     struct thin_slice *next;                        // slices with a free unit; or recycled ones
     struct thin_slice *previous;
+    _Atomic(uint8_t) live_count[THIN_UNIT_COUNT];   // a unit's blocks and 1 fit
+    _Atomic(uint8_t) marks[THIN_GRANULE_COUNT];
 };
 
 struct thin_set {
