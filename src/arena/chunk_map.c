@@ -57,7 +57,7 @@ static void map_update(struct chunk_map *map, unsigned chunk_index) {
     map_set_row(map, CHUNK_MAP_DIRTY_ROW, chunk_index, chunk->dirty_mask != 0);
 }
 
-MALLOW_INTERNAL bool chunk_map_next(struct chunk_map *map, unsigned row, unsigned from,
+MALLOW_INTERNAL bool chunk_map_next(const struct chunk_map *map, unsigned row, unsigned from,
                                     unsigned *chunk_index) {
     if (from >= map->chunk_count) {
         return false;
@@ -88,7 +88,7 @@ static struct chunk_place map_place(unsigned chunk_index, uint32_t starts) {
 }
 
 // Looks for the request in one chunk: among dirty slices, then among all free ones.
-static struct chunk_place map_find_in(struct chunk_map *map, unsigned chunk_index,
+static struct chunk_place map_find_in(const struct chunk_map *map, unsigned chunk_index,
                                       unsigned slice_count, uint32_t aligned) {
     const struct chunk *const chunk = chunk_map_chunk(map, chunk_index);
     uint32_t starts = map_runs(chunk->dirty_mask, slice_count) & aligned;
@@ -99,7 +99,7 @@ static struct chunk_place map_find_in(struct chunk_map *map, unsigned chunk_inde
 }
 
 // Tries the first few chunks that may have what is asked for.
-static struct chunk_place map_find_candidates(struct chunk_map *map, unsigned row,
+static struct chunk_place map_find_candidates(const struct chunk_map *map, unsigned row,
                                               unsigned slice_count, uint32_t aligned) {
     unsigned from = 0;
     for (unsigned tries = 0; tries < MALLOW_FIT_CANDIDATES; tries++) {
@@ -116,7 +116,7 @@ static struct chunk_place map_find_candidates(struct chunk_map *map, unsigned ro
     return (struct chunk_place){false, 0, 0};
 }
 
-MALLOW_INTERNAL struct chunk_place chunk_map_find(struct chunk_map *map, unsigned slice_count,
+MALLOW_INTERNAL struct chunk_place chunk_map_find(const struct chunk_map *map, unsigned slice_count,
                                                   unsigned align_slices) {
     const uint32_t aligned = map_aligned_mask(align_slices);
     if (slice_count == 1 && align_slices == 1) {

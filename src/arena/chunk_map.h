@@ -40,11 +40,13 @@ struct chunk_map {
     struct chunk_group first; // here, so that a program of up to 128 MiB needs no page for a table
 };
 
-MALLOW_INLINE struct chunk_group *chunk_map_group(struct chunk_map *map, unsigned group_index) {
-    return group_index == 0 ? &map->first : &map->more[group_index - 1];
+MALLOW_INLINE struct chunk_group *chunk_map_group(const struct chunk_map *map,
+                                                  unsigned group_index) {
+    return group_index == 0 ? (struct chunk_group *)(uintptr_t)&map->first
+                            : &map->more[group_index - 1];
 }
 
-MALLOW_INLINE struct chunk *chunk_map_chunk(struct chunk_map *map, unsigned chunk_index) {
+MALLOW_INLINE struct chunk *chunk_map_chunk(const struct chunk_map *map, unsigned chunk_index) {
     return &chunk_map_group(map, chunk_index / CHUNK_GROUP_CHUNKS)
                 ->chunks[chunk_index % CHUNK_GROUP_CHUNKS];
 }
@@ -58,7 +60,7 @@ struct chunk_place {
 
 // Finds (and does not take) `slice_count` (1 .. 32) free slices in one chunk, the first of them a
 // multiple of `align_slices` (a power of two, at most 32). Slices with dirty pages first.
-MALLOW_INTERNAL struct chunk_place chunk_map_find(struct chunk_map *map, unsigned slice_count,
+MALLOW_INTERNAL struct chunk_place chunk_map_find(const struct chunk_map *map, unsigned slice_count,
                                                   unsigned align_slices);
 
 // Marks slices as in use; returns how many of them were dirty.
@@ -74,7 +76,7 @@ MALLOW_INTERNAL void chunk_map_clean(struct chunk_map *map, unsigned chunk_index
                                      unsigned slice_index, unsigned slice_count);
 
 // The lowest chunk at or above `from` that has a bit in `row`; false if none.
-MALLOW_INTERNAL bool chunk_map_next(struct chunk_map *map, unsigned row, unsigned from,
+MALLOW_INTERNAL bool chunk_map_next(const struct chunk_map *map, unsigned row, unsigned from,
                                     unsigned *chunk_index);
 
 #endif
