@@ -67,6 +67,7 @@
 #define MALLOW_CLASS_STEPS (1U << MALLOW_CLASS_STEP_BITS)
 #define MALLOW_CLASS_COUNT (MALLOW_CLASS_STEPS * (13U - MALLOW_CLASS_STEP_BITS)) // to 64 KiB
 #define MALLOW_DIRECT_CLASS_COUNT (MALLOW_CLASS_STEPS * (7U - MALLOW_CLASS_STEP_BITS)) // to 1 KiB
+#define MALLOW_THIN_CLASS_COUNT (MALLOW_CLASS_STEPS * (9U - MALLOW_CLASS_STEP_BITS)) // to 4 KiB
 
 // Slab headers: one slot a slice, apart from the blocks.
 #define MALLOW_SLAB_HEADER_SHIFT 8
@@ -80,6 +81,7 @@
 
 // Budgets that bound the work of one call.
 #define MALLOW_THIN_BLOCKS_MAX 16U    // blocks of a class that come from shared units, a heap
+#define MALLOW_THIN_BYTES_MAX 8192U   // and that at most so many bytes of it
 #define MALLOW_DRAIN_BUDGET 4U        // posted slabs collected by one slow allocation
 #define MALLOW_WAIT_SHARE 8U          // a full slab is collected when so large a part is free
 #define MALLOW_UNCLAIM_BUDGET 256U    // posted slabs collected before an ended heap is left alone

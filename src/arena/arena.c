@@ -165,7 +165,7 @@ MALLOW_INTERNAL bool arena_extend(struct arena_set *set, struct slab *slab, unsi
     }
     const uint32_t wanted = (uint32_t)(((UINT64_C(1) << more_slices) - 1) << next);
     os_lock_take(&set->lock);
-    const bool fits = (arena->map.chunks[chunk_index].free_mask & wanted) == wanted;
+    const bool fits = (chunk_map_chunk(&arena->map, chunk_index)->free_mask & wanted) == wanted;
     if (fits) {
         set->dirty_slices -= chunk_map_take(&arena->map, chunk_index, next, more_slices);
         arena->free_slices -= more_slices;
@@ -181,7 +181,7 @@ static size_t arena_purge_locked(struct arena_set *set, struct arena *arena, siz
     unsigned chunk_index;
     while (released < bytes &&
            chunk_map_next(&arena->map, CHUNK_MAP_DIRTY_ROW, from, &chunk_index)) {
-        uint32_t dirty = arena->map.chunks[chunk_index].dirty_mask;
+        uint32_t dirty = chunk_map_chunk(&arena->map, chunk_index)->dirty_mask;
         while (dirty != 0 && released < bytes) {
             const unsigned first = bits_lowest(dirty);
             const unsigned count = bits_lowest(~((uint64_t)dirty >> first));

@@ -16,21 +16,21 @@ enum {
 static_assert(ARENA_HEADER_BATCH_SLICES * sizeof(struct slab) % ARENA_TABLE_ALIGN == 0,
               "headers are committed in whole pages of any size");
 
+static unsigned arena_chunk_count(size_t slice_count) {
+    return (unsigned)(slice_count / MALLOW_CHUNK_SLICES);
+}
+
 // Sizes of the parts of one reservation.
 struct arena_layout {
-    size_t table_bytes;  // groups, then chunks
-    size_t group_bytes;  // of these, the groups
+    size_t table_bytes;  // the groups of chunks beyond the first
     size_t header_bytes; // and as much again for the remote parts
     size_t total_bytes;  // without the blocks
 };
 
 static struct arena_layout arena_layout_of(size_t slice_count) {
-    const size_t chunk_count = slice_count / MALLOW_CHUNK_SLICES;
-    const size_t group_count = (chunk_count + 63) / 64;
+    const size_t further = (arena_chunk_count(slice_count) - 1) / CHUNK_GROUP_CHUNKS;
     struct arena_layout layout;
-    layout.group_bytes = bits_align_up(group_count * sizeof(struct chunk_group), MALLOW_CACHE_LINE);
-    layout.table_bytes =
-        bits_align_up(layout.group_bytes + chunk_count * sizeof(struct chunk), ARENA_TABLE_ALIGN);
+    layout.table_bytes = bits_align_up(further * sizeof(struct chunk_group), ARENA_TABLE_ALIGN);
     layout.header_bytes =
         bits_align_up(slice_count, ARENA_HEADER_BATCH_SLICES) * sizeof(struct slab);
     // A guard before, between and behind the parts.
@@ -95,16 +95,14 @@ MALLOW_INTERNAL bool arena_reserve(struct arena *arena, struct os *os, size_t by
     arena->rotation = masked ? (base >> MALLOW_SLICE_SHIFT) & (slice_count - 1) : 0;
     // Every header can be read from the start, as zero, without memory: so any address may be asked
     // about. They become writable in batches.
-    if (!os_commit(os, tables, layout.table_bytes) ||
-        !os_commit_readable(os, headers, layout.header_bytes) ||
+    if (!os_commit_readable(os, headers, layout.header_bytes) ||
         !arena_commit_headers(arena, os, 1)) {
         (void)os_unmap(os, address, head_bytes + bytes);
         return false;
     }
     arena->map = (struct chunk_map){
-        .groups = (struct chunk_group *)tables,
-        .chunks = (struct chunk *)(tables + layout.group_bytes),
-        .chunk_count = (unsigned)(slice_count / MALLOW_CHUNK_SLICES),
+        .more = (struct chunk_group *)tables,
+        .chunk_count = (unsigned)bits_min(arena_chunk_count(slice_count), CHUNK_GROUP_CHUNKS),
     };
     arena->base = base;
     arena->slice_count = slice_count;
@@ -112,6 +110,19 @@ MALLOW_INTERNAL bool arena_reserve(struct arena *arena, struct os *os, size_t by
     arena->free_slices = 0;
     arena->reserved_address = address;
     arena->reserved_bytes = head_bytes + bytes;
+    return true;
+}
+
+// Commits the chunk map's groups beyond the first, if slices up to `slice_count` need them.
+static bool arena_commit_groups(struct arena *arena, struct os *os, size_t slice_count) {
+    if (arena_chunk_count(slice_count + MALLOW_CHUNK_SLICES - 1) <= arena->map.chunk_count) {
+        return true;
+    }
+    if (!os_commit(os, (uintptr_t)arena->map.more,
+                   arena_layout_of(arena->slice_count).table_bytes)) {
+        return false;
+    }
+    arena->map.chunk_count = arena_chunk_count(arena->slice_count);
     return true;
 }
 
@@ -156,7 +167,8 @@ MALLOW_INTERNAL bool arena_commit_locked(struct arena_set *set, struct arena *ar
                                          unsigned slice_count, unsigned align_slices) {
     const size_t committed = arena->committed_slices;
     const size_t target = arena_commit_target(arena, slice_count, align_slices);
-    if (target <= committed || !arena_commit_headers(arena, set->os, target) ||
+    if (target <= committed || !arena_commit_groups(arena, set->os, target) ||
+        !arena_commit_headers(arena, set->os, target) ||
         !os_commit(set->os, arena->base + (committed << MALLOW_SLICE_SHIFT),
                    (target - committed) << MALLOW_SLICE_SHIFT)) {
         return false;
@@ -176,7 +188,8 @@ MALLOW_INTERNAL size_t arena_decommit_locked(struct arena_set *set, struct arena
     size_t end = arena->committed_slices;
     while (end > 0) {
         const size_t slice = end - 1;
-        const struct chunk *const chunk = &arena->map.chunks[slice / MALLOW_CHUNK_SLICES];
+        const struct chunk *const chunk =
+            chunk_map_chunk(&arena->map, (unsigned)(slice / MALLOW_CHUNK_SLICES));
         if (((chunk->free_mask >> (slice % MALLOW_CHUNK_SLICES)) & 1U) == 0) {
             break;
         }

@@ -30,7 +30,7 @@ static void map_set_row(struct chunk_map *map, unsigned row, unsigned chunk_inde
     const unsigned group_index = chunk_index / 64;
     const uint64_t chunk_bit = UINT64_C(1) << (chunk_index % 64);
     const uint64_t group_bit = UINT64_C(1) << (group_index % 64);
-    uint64_t *const group = &map->groups[group_index].rows[row];
+    uint64_t *const group = &chunk_map_group(map, group_index)->rows[row];
     uint64_t *const summary = &map->summary[row][group_index / 64];
     if (value) {
         *group |= chunk_bit;
@@ -45,7 +45,7 @@ static void map_set_row(struct chunk_map *map, unsigned row, unsigned chunk_inde
 
 // Brings the bitmaps in line with the masks of one chunk.
 static void map_update(struct chunk_map *map, unsigned chunk_index) {
-    const struct chunk *const chunk = &map->chunks[chunk_index];
+    const struct chunk *const chunk = chunk_map_chunk(map, chunk_index);
     check_assert((chunk->dirty_mask & ~chunk->free_mask) == 0);
     uint32_t runs = chunk->free_mask;
     for (unsigned row = 0; row < CHUNK_MAP_RUN_ROWS; row++) {
@@ -63,7 +63,7 @@ MALLOW_INTERNAL bool chunk_map_next(const struct chunk_map *map, unsigned row, u
         return false;
     }
     unsigned group_index = from / 64;
-    const uint64_t here = map->groups[group_index].rows[row] & (~UINT64_C(0) << (from % 64));
+    const uint64_t here = chunk_map_group(map, group_index)->rows[row] & (~UINT64_C(0) << (from % 64));
     if (here != 0) {
         *chunk_index = group_index * 64 + bits_lowest(here);
         return true;
@@ -76,7 +76,7 @@ MALLOW_INTERNAL bool chunk_map_next(const struct chunk_map *map, unsigned row, u
         }
         if (summary != 0) {
             const unsigned group = word * 64 + bits_lowest(summary);
-            *chunk_index = group * 64 + bits_lowest(map->groups[group].rows[row]);
+            *chunk_index = group * 64 + bits_lowest(chunk_map_group(map, group)->rows[row]);
             return true;
         }
     }
@@ -90,7 +90,7 @@ static struct chunk_place map_place(unsigned chunk_index, uint32_t starts) {
 // Looks for the request in one chunk: among dirty slices, then among all free ones.
 static struct chunk_place map_find_in(const struct chunk_map *map, unsigned chunk_index,
                                       unsigned slice_count, uint32_t aligned) {
-    const struct chunk *const chunk = &map->chunks[chunk_index];
+    const struct chunk *const chunk = chunk_map_chunk(map, chunk_index);
     uint32_t starts = map_runs(chunk->dirty_mask, slice_count) & aligned;
     if (starts == 0) {
         starts = map_runs(chunk->free_mask, slice_count) & aligned;
@@ -122,10 +122,10 @@ MALLOW_INTERNAL struct chunk_place chunk_map_find(const struct chunk_map *map, u
     if (slice_count == 1 && align_slices == 1) {
         unsigned chunk_index;
         if (chunk_map_next(map, CHUNK_MAP_DIRTY_ROW, 0, &chunk_index)) {
-            return map_place(chunk_index, map->chunks[chunk_index].dirty_mask);
+            return map_place(chunk_index, chunk_map_chunk(map, chunk_index)->dirty_mask);
         }
         if (chunk_map_next(map, 0, 0, &chunk_index)) {
-            return map_place(chunk_index, map->chunks[chunk_index].free_mask);
+            return map_place(chunk_index, chunk_map_chunk(map, chunk_index)->free_mask);
         }
         return (struct chunk_place){false, 0, 0};
     }
@@ -143,7 +143,7 @@ MALLOW_INTERNAL struct chunk_place chunk_map_find(const struct chunk_map *map, u
 
 MALLOW_INTERNAL unsigned chunk_map_take(struct chunk_map *map, unsigned chunk_index,
                                         unsigned slice_index, unsigned slice_count) {
-    struct chunk *const chunk = &map->chunks[chunk_index];
+    struct chunk *const chunk = chunk_map_chunk(map, chunk_index);
     const uint32_t span = map_span_mask(slice_index, slice_count);
     check_assert((chunk->free_mask & span) == span);
     const unsigned dirty_count = bits_count(chunk->dirty_mask & span);
@@ -155,7 +155,7 @@ MALLOW_INTERNAL unsigned chunk_map_take(struct chunk_map *map, unsigned chunk_in
 
 MALLOW_INTERNAL void chunk_map_give(struct chunk_map *map, unsigned chunk_index,
                                     unsigned slice_index, unsigned slice_count, bool dirty) {
-    struct chunk *const chunk = &map->chunks[chunk_index];
+    struct chunk *const chunk = chunk_map_chunk(map, chunk_index);
     const uint32_t span = map_span_mask(slice_index, slice_count);
     check_assert((chunk->free_mask & span) == 0);
     chunk->free_mask |= span;
@@ -167,6 +167,6 @@ MALLOW_INTERNAL void chunk_map_give(struct chunk_map *map, unsigned chunk_index,
 
 MALLOW_INTERNAL void chunk_map_clean(struct chunk_map *map, unsigned chunk_index,
                                      unsigned slice_index, unsigned slice_count) {
-    map->chunks[chunk_index].dirty_mask &= ~map_span_mask(slice_index, slice_count);
+    chunk_map_chunk(map, chunk_index)->dirty_mask &= ~map_span_mask(slice_index, slice_count);
     map_update(map, chunk_index);
 }

@@ -13,6 +13,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "base/compiler.h"
 #include "config.h"
 
 // Rows of the bitmaps: a free run of at least 1, 2, 4, 8, 16, 32 slices; a free slice that is
@@ -26,16 +27,29 @@ struct chunk {
     uint32_t dirty_mask; // 1 = free slice may have pages that are not zero
 };
 
+#define CHUNK_GROUP_CHUNKS 64U
 struct chunk_group {
     uint64_t rows[CHUNK_MAP_ROWS];
+    struct chunk chunks[CHUNK_GROUP_CHUNKS];
 };
 
 struct chunk_map {
     uint64_t summary[CHUNK_MAP_ROWS][MALLOW_ARENA_SUMMARY_WORDS];
-    struct chunk_group *groups; // chunk_count / 64, rounded up
-    struct chunk *chunks;
-    unsigned chunk_count;
+    struct chunk_group *more; // groups 1, 2 ...
+    unsigned chunk_count;     // that there are groups for; may grow
+    struct chunk_group first; // here, so that a program of up to 128 MiB needs no page for a table
 };
+
+MALLOW_INLINE struct chunk_group *chunk_map_group(const struct chunk_map *map,
+                                                  unsigned group_index) {
+    return group_index == 0 ? (struct chunk_group *)(uintptr_t)&map->first
+                            : &map->more[group_index - 1];
+}
+
+MALLOW_INLINE struct chunk *chunk_map_chunk(const struct chunk_map *map, unsigned chunk_index) {
+    return &chunk_map_group(map, chunk_index / CHUNK_GROUP_CHUNKS)
+                ->chunks[chunk_index % CHUNK_GROUP_CHUNKS];
+}
 
 // Where a span lies. `found` false: the rest is meaningless.
 struct chunk_place {

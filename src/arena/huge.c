@@ -168,6 +168,10 @@ MALLOW_INTERNAL bool huge_give(struct huge_set *set, uintptr_t address) {
         (void)address_map_set_locked(set->map, address, 0);
         const struct huge_cuts cuts = huge->cuts;
         huge_record_give_locked(set, huge);
+        if (set->cache.pieces == NULL) { // without memory for them, nothing is kept
+            set->cache.pieces =
+                meta_take(set->meta, MALLOW_HUGE_CACHE_COUNT * sizeof *set->cache.pieces);
+        }
         huge_cache_give(&set->cache, mapping, set->live_bytes, &cuts);
     }
     os_lock_drop(&set->map->lock);

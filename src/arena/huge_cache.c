@@ -23,6 +23,10 @@ static size_t huge_cache_bound(const struct huge_cache *cache, size_t live_bytes
     return cache->limit == 0 ? 0 : cache->limit + live_bytes / HUGE_CACHE_LIVE_SHARE;
 }
 
+static bool huge_cache_is_full(const struct huge_cache *cache) {
+    return cache->pieces == NULL || cache->count == MALLOW_HUGE_CACHE_COUNT;
+}
+
 static void huge_cache_keep(struct huge_cache *cache, uintptr_t address, size_t bytes) {
     cache->pieces[cache->count++] = (struct huge_mapping){address, bytes};
     cache->bytes += bytes;
@@ -55,7 +59,7 @@ static void huge_cache_unmap(struct huge_cache *cache, uintptr_t address, size_t
         return;
     }
     (void)os_purge(cache->os, address, bytes);
-    if (cache->count < MALLOW_HUGE_CACHE_COUNT) {
+    if (!huge_cache_is_full(cache)) {
         huge_cache_keep(cache, address, bytes);
     }
 }
@@ -162,7 +166,7 @@ static size_t huge_cache_keep_pieces(struct huge_cache *cache, uintptr_t address
         if (end <= begin) {
             continue;
         }
-        if (cache->count == MALLOW_HUGE_CACHE_COUNT) {
+        if (huge_cache_is_full(cache)) {
             break;
         }
         huge_cache_keep(cache, address + begin, end - begin);

@@ -36,7 +36,7 @@ struct huge_mapping {
 
 struct huge_cache {
     struct os *os;
-    struct huge_mapping pieces[MALLOW_HUGE_CACHE_COUNT];
+    struct huge_mapping *pieces; // room for MALLOW_HUGE_CACHE_COUNT; NULL: none yet, keeps nothing
     unsigned count;
     size_t bytes;
     size_t limit; // by option

@@ -3,6 +3,7 @@
 #include "arena/thin.h"
 
 #include "base/bits.h"
+#include "slab/size_class.h"
 
 enum {
     THIN_UNIT_GRANULES = THIN_UNIT_BYTES >> MALLOW_GRANULE_SHIFT,
@@ -10,7 +11,7 @@ enum {
 };
 static const uint64_t thin_all_units = UINT64_MAX;
 
-static_assert(THIN_BLOCK_BYTES_MAX >> MALLOW_GRANULE_SHIFT < THIN_FREED, "a mark holds a size");
+static_assert(MALLOW_THIN_CLASS_COUNT < THIN_FREED, "a mark holds a class");
 static_assert(THIN_UNIT_COUNT == 64, "free_units is 64 bits");
 
 static struct thin_slice *thin_of(const struct slab *slab) {
@@ -76,6 +77,34 @@ static struct thin_slice *thin_add_locked(struct thin_set *set) {
     return slice;
 }
 
+// Units that a block has to itself, or shares with others of its unit.
+static unsigned thin_units_of(size_t block_bytes) {
+    return (unsigned)((block_bytes + THIN_UNIT_BYTES - 1) / THIN_UNIT_BYTES);
+}
+
+static size_t thin_mark_bytes(uint8_t mark) {
+    return size_class_bytes(mark - 1U);
+}
+
+// Takes `count` free units from `index` on; they have no marks, and a live count of 1.
+static void thin_take_units_locked(struct thin_set *set, struct thin_slice *slice, unsigned index,
+                                   unsigned count) {
+    slice->free_units &= ~(((UINT64_C(1) << count) - 1) << index);
+    if (slice->free_units == 0) {
+        thin_list_remove_locked(set, slice);
+    }
+    for (unsigned i = 0; i < count * THIN_UNIT_GRANULES; i++) {
+        atomic_store_explicit(&slice->marks[index * THIN_UNIT_GRANULES + i], 0,
+                              memory_order_relaxed);
+    }
+    atomic_store_explicit(&slice->live_count[index], 1, memory_order_relaxed);
+}
+
+static void thin_set_mark(struct thin_slice *slice, size_t granule, unsigned class_index) {
+    atomic_store_explicit(&slice->marks[granule], (uint8_t)(class_index + 1),
+                          memory_order_release);
+}
+
 MALLOW_INTERNAL bool thin_open(struct thin_set *set, struct thin_unit *unit) {
     os_lock_take(&set->lock);
     struct thin_slice *slice = set->available;
@@ -84,15 +113,7 @@ MALLOW_INTERNAL bool thin_open(struct thin_set *set, struct thin_unit *unit) {
     }
     if (slice != NULL) {
         const unsigned index = bits_lowest(slice->free_units);
-        slice->free_units &= slice->free_units - 1;
-        if (slice->free_units == 0) {
-            thin_list_remove_locked(set, slice);
-        }
-        for (unsigned i = 0; i < THIN_UNIT_GRANULES; i++) {
-            atomic_store_explicit(&slice->marks[index * THIN_UNIT_GRANULES + i], 0,
-                                  memory_order_relaxed);
-        }
-        atomic_store_explicit(&slice->live_count[index], 1, memory_order_relaxed);
+        thin_take_units_locked(set, slice, index, 1);
         unit->slice = slice;
         unit->bump = slice->address + index * THIN_UNIT_BYTES;
         unit->end = unit->bump + THIN_UNIT_BYTES;
@@ -101,9 +122,35 @@ MALLOW_INTERNAL bool thin_open(struct thin_set *set, struct thin_unit *unit) {
     return slice != NULL;
 }
 
-// One less in a unit; the last one frees it, and the last unit its slice, unless that is the only
-// one.
-static void thin_drop(struct thin_set *set, struct thin_slice *slice, unsigned index) {
+// The lowest `count` free units side by side; the slice's unit count if there are none.
+static unsigned thin_find_run(const struct thin_slice *slice, unsigned count) {
+    uint64_t starts = slice->free_units;
+    for (unsigned i = 1; i < count; i++) {
+        starts &= slice->free_units >> i;
+    }
+    return starts != 0 ? bits_lowest(starts) : THIN_UNIT_COUNT;
+}
+
+MALLOW_INTERNAL uintptr_t thin_take_run(struct thin_set *set, unsigned class_index) {
+    const unsigned count = thin_units_of(size_class_bytes(class_index));
+    uintptr_t address = 0;
+    os_lock_take(&set->lock);
+    struct thin_slice *const slice =
+        set->available != NULL ? set->available : thin_add_locked(set);
+    const unsigned index = slice != NULL ? thin_find_run(slice, count) : THIN_UNIT_COUNT;
+    if (index < THIN_UNIT_COUNT) {
+        thin_take_units_locked(set, slice, index, count);
+        thin_set_mark(slice, (size_t)index * THIN_UNIT_GRANULES, class_index);
+        address = slice->address + index * THIN_UNIT_BYTES;
+    }
+    os_lock_drop(&set->lock);
+    return address;
+}
+
+// One less in a unit, or in the first of `count`; the last one frees them, and the last unit its
+// slice, unless that is the only one.
+static void thin_drop(struct thin_set *set, struct thin_slice *slice, unsigned index,
+                      unsigned count) {
     if (atomic_fetch_sub_explicit(&slice->live_count[index], 1, memory_order_acq_rel) != 1) {
         return;
     }
@@ -111,7 +158,7 @@ static void thin_drop(struct thin_set *set, struct thin_slice *slice, unsigned i
     if (slice->free_units == 0) {
         thin_list_add_locked(set, slice);
     }
-    slice->free_units |= UINT64_C(1) << index;
+    slice->free_units |= ((UINT64_C(1) << count) - 1) << index;
     if (slice->free_units == thin_all_units && (slice->next != NULL || slice->previous != NULL)) {
         thin_list_remove_locked(set, slice);
         slab_clear(slice->slab);
@@ -127,11 +174,12 @@ MALLOW_INTERNAL void thin_close(struct thin_set *set, struct thin_unit *unit) {
     if (slice != NULL) {
         const size_t last = unit->end - 1 - slice->address;
         *unit = (struct thin_unit){NULL, 0, 0};
-        thin_drop(set, slice, (unsigned)(last / THIN_UNIT_BYTES));
+        thin_drop(set, slice, (unsigned)(last / THIN_UNIT_BYTES), 1);
     }
 }
 
-MALLOW_INTERNAL uintptr_t thin_take(struct thin_unit *unit, size_t bytes) {
+MALLOW_INTERNAL uintptr_t thin_take(struct thin_unit *unit, unsigned class_index) {
+    const size_t bytes = size_class_bytes(class_index);
     const uintptr_t address = unit->bump;
     if (unit->end - address < bytes) {
         return 0;
@@ -141,15 +189,14 @@ MALLOW_INTERNAL uintptr_t thin_take(struct thin_unit *unit, size_t bytes) {
     unit->bump = address + bytes;
     atomic_fetch_add_explicit(&slice->live_count[granule / THIN_UNIT_GRANULES], 1,
                               memory_order_relaxed);
-    atomic_store_explicit(&slice->marks[granule], (uint8_t)(bytes >> MALLOW_GRANULE_SHIFT),
-                          memory_order_release);
+    thin_set_mark(slice, granule, class_index);
     return address;
 }
 
 MALLOW_INTERNAL size_t thin_size(const struct slab *slab, uintptr_t address) {
     const _Atomic(uint8_t) *const mark = thin_mark(slab, address);
     const uint8_t value = mark != NULL ? atomic_load_explicit(mark, memory_order_acquire) : 0;
-    return (value & THIN_FREED) == 0 ? (size_t)value << MALLOW_GRANULE_SHIFT : 0;
+    return value != 0 && (value & THIN_FREED) == 0 ? thin_mark_bytes(value) : 0;
 }
 
 MALLOW_INTERNAL bool thin_was_freed(const struct slab *slab, uintptr_t address) {
@@ -166,7 +213,8 @@ MALLOW_INTERNAL bool thin_give(struct thin_set *set, struct slab *slab, uintptr_
         return false;
     }
     struct thin_slice *const slice = thin_of(slab);
-    thin_drop(set, slice, (unsigned)((address - slice->address) / THIN_UNIT_BYTES));
+    thin_drop(set, slice, (unsigned)((address - slice->address) / THIN_UNIT_BYTES),
+              thin_units_of(thin_mark_bytes(value)));
     return true;
 }
 
@@ -175,7 +223,7 @@ MALLOW_INTERNAL void thin_count(const struct slab *slab, uint32_t *counts) {
     for (size_t i = 0; i < THIN_GRANULE_COUNT; i++) {
         const uint8_t value = atomic_load_explicit(&slice->marks[i], memory_order_relaxed);
         if (value != 0 && (value & THIN_FREED) == 0) {
-            counts[value]++;
+            counts[value - 1]++;
         }
     }
 }

@@ -3,13 +3,15 @@
 // program with little live data does not pay an OS page for every size it uses once.
 //
 // Owns     slices cut into units of 1 KiB. A heap opens a unit and bumps through it; blocks are
-//          never reused one by one: a unit comes back when all that was in it has been freed.
-// Threads  opening and closing: under the lock. Taking: the heap that opened the unit. Freeing: any
-//          thread, two atomic operations.
+//          never reused one by one: a unit comes back when all that was in it has been freed. A
+//          block too large for that has a run of units to itself.
+// Threads  opening, closing and runs: under the lock. Taking: the heap that opened the unit.
+//          Freeing: any thread, two atomic operations, and the lock where units come back.
 // Holds    a granule's mark is 0 unless a block has begun there since the unit was opened; then it
-//          is the block's granules, and has its top bit set once the block has been freed: so a
+//          is the block's class + 1, and has its top bit set once the block has been freed: so a
 //          second free is certain to be found, and so is any address that is not a block's start.
-//          live_count of a unit = its live blocks + (1 while open); at 0 it is free.
+//          live_count of a unit = its live blocks + (1 while open); at 0 it is free. Of a run, only
+//          the first unit counts.
 #ifndef MALLOW_ARENA_THIN_H
 #define MALLOW_ARENA_THIN_H
 
@@ -19,15 +21,17 @@
 #define THIN_UNIT_COUNT (MALLOW_SLICE_BYTES / THIN_UNIT_BYTES)
 #define THIN_GRANULE_COUNT (MALLOW_SLICE_BYTES >> MALLOW_GRANULE_SHIFT)
 #define THIN_BLOCK_BYTES_MAX ((size_t)512)
+#define THIN_RUN_BYTES_MAX ((size_t)4096) // = MALLOW_THIN_CLASS_COUNT classes
 
+// The marks last: a page of them is touched when a unit is opened whose marks lie on it.
 struct thin_slice {
-    _Atomic(uint8_t) marks[THIN_GRANULE_COUNT];
-    _Atomic(uint32_t) live_count[THIN_UNIT_COUNT];
     uint64_t free_units;                            // mask; under lock
     uintptr_t address;
     struct slab *slab;
     struct thin_slice *next;                        // slices with a free unit; or recycled ones
     struct thin_slice *previous;
+    _Atomic(uint8_t) live_count[THIN_UNIT_COUNT];   // a unit's blocks and 1 fit
+    _Atomic(uint8_t) marks[THIN_GRANULE_COUNT];
 };
 
 struct thin_set {
@@ -52,8 +56,12 @@ MALLOW_INTERNAL bool thin_open(struct thin_set *set, struct thin_unit *unit);
 // Ends the use of a unit; what is live in it stays.
 MALLOW_INTERNAL void thin_close(struct thin_set *set, struct thin_unit *unit);
 
-// A block of `bytes` (a multiple of a granule) from an open unit; 0 if it does not fit.
-MALLOW_INTERNAL uintptr_t thin_take(struct thin_unit *unit, size_t bytes);
+// A block of a class of at most THIN_BLOCK_BYTES_MAX from an open unit; 0 if it does not fit.
+MALLOW_INTERNAL uintptr_t thin_take(struct thin_unit *unit, unsigned class_index);
+
+// A block of a class beyond that, of at most THIN_RUN_BYTES_MAX; 0 if there is no run of units for
+// it at hand, or no memory.
+MALLOW_INTERNAL uintptr_t thin_take_run(struct thin_set *set, unsigned class_index);
 
 // Size of the live block that begins at `address` in a thin slice; 0 if none does.
 MALLOW_INTERNAL size_t thin_size(const struct slab *slab, uintptr_t address);
@@ -64,8 +72,7 @@ MALLOW_INTERNAL bool thin_was_freed(const struct slab *slab, uintptr_t address);
 // Frees the block that begins at `address`; false if no live block does.
 MALLOW_INTERNAL bool thin_give(struct thin_set *set, struct slab *slab, uintptr_t address);
 
-// Adds the live blocks of a thin slice to counts[their size in granules].
-#define THIN_SIZE_COUNT ((THIN_BLOCK_BYTES_MAX >> MALLOW_GRANULE_SHIFT) + 1)
+// Adds the live blocks of a thin slice to counts[their class], of MALLOW_THIN_CLASS_COUNT.
 MALLOW_INTERNAL void thin_count(const struct slab *slab, uint32_t *counts);
 
 #endif

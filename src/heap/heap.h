@@ -47,7 +47,7 @@ struct heap {
     struct heap_medium *medium;                     // for the classes beyond; NULL until needed
     struct heap_shared *shared;
     struct thin_unit thin;                          // where the first blocks of a class come from
-    uint8_t thin_counts[MALLOW_DIRECT_CLASS_COUNT]; // how many of a class did
+    uint8_t thin_counts[MALLOW_THIN_CLASS_COUNT]; // how many of a class did
     _Atomic(uint32_t) slab_count;                   // slabs owned
     uint32_t steal_cursor;                          // next class to look for a spare slab in
     struct slab_remote *taken;                      // posted slabs taken off `ready`

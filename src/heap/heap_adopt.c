@@ -105,7 +105,7 @@ MALLOW_INTERNAL void heap_abandon(struct heap *heap) {
         heap_retire_current(heap, class_index);
     }
     thin_close(heap->shared->thins, &heap->thin);
-    for (unsigned class_index = 0; class_index < MALLOW_DIRECT_CLASS_COUNT; class_index++) {
+    for (unsigned class_index = 0; class_index < MALLOW_THIN_CLASS_COUNT; class_index++) {
         heap->thin_counts[class_index] = 0; // the next thread begins thin again
     }
     atomic_store_explicit(&heap->state, HEAP_CLAIMED, memory_order_relaxed);

@@ -145,22 +145,31 @@ static void heap_zero_block(struct slab *slab, uintptr_t address) {
     __builtin_memset((void *)address, 0, slab->block_bytes);
 }
 
-// The first blocks of a class come from a unit that the heap shares among its classes. Once a class
-// has had some of them it is worth a slab. 0: it is worth one, or there is no memory for a unit.
+// A block from the heap's open unit, or from a new one; 0: no memory for that.
+static uintptr_t heap_thin_take(struct heap *heap, unsigned class_index) {
+    const uintptr_t address = thin_take(&heap->thin, class_index);
+    if (address != 0) {
+        return address;
+    }
+    thin_close(heap->shared->thins, &heap->thin);
+    return thin_open(heap->shared->thins, &heap->thin) ? thin_take(&heap->thin, class_index) : 0;
+}
+
+// The first blocks of a class come from a unit that the heap shares among its classes, or from units
+// beside that. Once a class has had some of them it is worth a slab. 0: it is worth one, or there
+// is no memory for a unit.
 static uintptr_t heap_allocate_thin(struct heap *heap, unsigned class_index, bool zeroed) {
     const size_t block_bytes = size_class_bytes(class_index);
-    if (block_bytes > THIN_BLOCK_BYTES_MAX ||
-        heap->thin_counts[class_index] >= MALLOW_THIN_BLOCKS_MAX ||
+    const size_t had = heap->thin_counts[class_index];
+    if (had >= MALLOW_THIN_BLOCKS_MAX || (had + 1) * block_bytes > MALLOW_THIN_BYTES_MAX ||
         heap_queue_first(heap, class_index) != NULL) {
         return 0;
     }
-    uintptr_t address = thin_take(&heap->thin, block_bytes);
+    const uintptr_t address = block_bytes <= THIN_BLOCK_BYTES_MAX
+                                  ? heap_thin_take(heap, class_index)
+                                  : thin_take_run(heap->shared->thins, class_index);
     if (address == 0) {
-        thin_close(heap->shared->thins, &heap->thin);
-        if (!thin_open(heap->shared->thins, &heap->thin)) {
-            return 0;
-        }
-        address = thin_take(&heap->thin, block_bytes);
+        return 0;
     }
     heap->thin_counts[class_index]++;
     if (zeroed) {
@@ -205,7 +214,7 @@ static uintptr_t heap_huge_allocate(struct heap *heap, size_t size, size_t align
 MALLOW_INTERNAL uintptr_t heap_allocate(struct heap *heap, size_t size, bool zeroed) {
     if (likely(size <= MALLOW_SLAB_BYTES_MAX)) {
         const unsigned class_index = size_class_of(size);
-        if (size <= THIN_BLOCK_BYTES_MAX && heap_current_slab(heap, class_index) == NULL) {
+        if (size <= THIN_RUN_BYTES_MAX && heap_current_slab(heap, class_index) == NULL) {
             const uintptr_t address = heap_allocate_thin(heap, class_index, zeroed);
             if (address != 0) {
                 return address;

@@ -10,6 +10,12 @@ MALLOW_INTERNAL void meta_init(struct meta *meta, struct os *os) {
     meta->os = os;
 }
 
+MALLOW_INTERNAL void meta_lend(struct meta *meta, void *memory, size_t bytes) {
+    meta->bump = (uintptr_t)memory;
+    meta->bump_end = meta->bump + bytes;
+    atomic_fetch_add_explicit(&meta->committed_bytes, bytes, memory_order_relaxed);
+}
+
 // A region with an inaccessible page on either side. The guard pages are part of one reservation,
 // so that nothing else can come to lie right beside our structures.
 static bool meta_grow_locked(struct meta *meta, size_t bytes) {

@@ -29,15 +29,14 @@ MALLOW_RACY_READ static void snapshot_add_slab(struct snapshot *snapshot, const 
 
 // Blocks of a thin slice count in the rows of their classes, without a slab.
 static void snapshot_add_thin(struct snapshot *snapshot, const struct slab *slab) {
-    uint32_t counts[THIN_SIZE_COUNT] = {0};
+    uint32_t counts[MALLOW_THIN_CLASS_COUNT] = {0};
     thin_count(slab, counts);
-    for (unsigned granules = 1; granules < THIN_SIZE_COUNT; granules++) {
-        const size_t block_bytes = (size_t)granules << MALLOW_GRANULE_SHIFT;
-        struct snapshot_class *const row = &snapshot->classes[size_class_of(block_bytes)];
-        row->live_count += counts[granules];
-        row->capacity_count += counts[granules];
-        snapshot->small_live_count += counts[granules];
-        snapshot->small_live_bytes += counts[granules] * block_bytes;
+    for (unsigned class_index = 0; class_index < MALLOW_THIN_CLASS_COUNT; class_index++) {
+        struct snapshot_class *const row = &snapshot->classes[class_index];
+        row->live_count += counts[class_index];
+        row->capacity_count += counts[class_index];
+        snapshot->small_live_count += counts[class_index];
+        snapshot->small_live_bytes += counts[class_index] * size_class_bytes(class_index);
     }
 }
 

@@ -30,6 +30,7 @@ static void process_start_memory(struct process *process) {
     os_init(&process->os);
     process->os.name_mappings = process_option(options, name_mappings) != 0;
     meta_init(&process->meta, &process->os);
+    meta_lend(&process->meta, process->first_memory, sizeof process->first_memory);
     address_map_init(&process->map, &process->meta);
     arena_set_init(&process->arenas, &process->os, &process->meta, &process->map,
                    process_option(options, arena_reserve));
@@ -48,7 +49,6 @@ static void process_start_memory(struct process *process) {
     process->sources = (struct observe_sources){&process->os, &process->meta, &process->arenas,
                                                 &process->huges, &process->shared};
     process_apply_options(process);
-    process->fallback = heap_create_fallback(&process->shared);
     void *const break_now = sbrk(0);
     process->break_at_start = break_now == (void *)-1 ? UINTPTR_MAX : (uintptr_t)break_now;
 }
@@ -97,11 +97,16 @@ MALLOW_INTERNAL struct process *process_ready(void) {
 }
 
 static struct heap *process_enter_fallback(struct process *process) {
-    struct heap *const heap = process->fallback;
-    if (heap == NULL) {
-        return NULL;
-    }
     os_lock_take(&process->fallback_lock);
+    struct heap *heap = atomic_load_explicit(&process->fallback, memory_order_relaxed);
+    if (heap == NULL) {
+        heap = heap_create_fallback(&process->shared);
+        if (heap == NULL) {
+            os_lock_drop(&process->fallback_lock);
+            return NULL;
+        }
+        atomic_store_explicit(&process->fallback, heap, memory_order_relaxed);
+    }
     // A thread that frees into it may be collecting just now; that is short.
     for (unsigned round = 0; !heap_claim(heap); round++) {
         os_pause(round);
@@ -133,7 +138,7 @@ MALLOW_INTERNAL struct heap *process_enter(void) {
 
 MALLOW_INTERNAL void process_leave(struct heap *heap) {
     struct process *const process = &process_state;
-    if (heap == process->fallback && heap != NULL) {
+    if (heap != NULL && heap == atomic_load_explicit(&process->fallback, memory_order_relaxed)) {
         heap_unclaim(heap);
         os_lock_drop(&process->fallback_lock);
     }

@@ -18,6 +18,8 @@
 
 enum process_phase { PROCESS_RAW = 0, PROCESS_MEMORY = 1, PROCESS_THREADS = 2 };
 
+enum { PROCESS_FIRST_MEMORY_BYTES = 32 << 10 };
+
 struct process {
     _Atomic(uint32_t) phase;         // enum process_phase; read by every slow call, seldom written
     struct os os;
@@ -30,13 +32,17 @@ struct process {
     struct process_options options;
     struct os_lock start_lock;       // for raising the phase
     struct os_lock fallback_lock;    // one thread at a time in the fallback heap
-    struct heap *fallback;           // of threads that have none: too early, or after their end
+    _Atomic(struct heap *) fallback; // of threads that have none: too early, or after their end;
+                                     // NULL: not needed yet; set under fallback_lock
     pthread_key_t key;
     bool key_valid;
     uint64_t start_us;               // monotonic clock at start
     int stats_fd;                    // where statistics go at the end
     uintptr_t break_at_start;        // where libc's own heap would begin
     struct observe_sources sources;  // where the counters are
+    // The first structures: on the page, of all that a small program touches, that the state above
+    // has begun. What is not handed out costs no memory.
+    _Alignas(MALLOW_CACHE_LINE) unsigned char first_memory[PROCESS_FIRST_MEMORY_BYTES];
 };
 
 // The process, with memory ready. First use sets it up.

@@ -29,13 +29,15 @@ static void process_fork_child(void) {
     os_lock_renew(&process->fallback_lock);
     os_lock_renew(&process->start_lock);
     // A thread that was collecting for the fallback heap is gone; a new one takes its place.
-    if (process->fallback != NULL &&
-        atomic_load_explicit(&process->fallback->state, memory_order_relaxed) != HEAP_ABANDONED) {
+    struct heap *const fallback =
+        atomic_load_explicit(&process->fallback, memory_order_relaxed);
+    if (fallback != NULL &&
+        atomic_load_explicit(&fallback->state, memory_order_relaxed) != HEAP_ABANDONED) {
         struct heap *const fresh = heap_create_fallback(&process->shared);
         if (fresh != NULL) {
-            process->fallback = fresh;
+            atomic_store_explicit(&process->fallback, fresh, memory_order_relaxed);
         } else {
-            atomic_store_explicit(&process->fallback->state, HEAP_ABANDONED, memory_order_relaxed);
+            atomic_store_explicit(&fallback->state, HEAP_ABANDONED, memory_order_relaxed);
         }
     }
 }

@@ -16,6 +16,16 @@ static const struct process_option_row option_rows[] = {
 
 static const char option_prefix[] = "MALLOW_";
 
+// The place of each option's text; 0, and not used, for those that are numbers.
+static const uint8_t option_text_places[] = {
+#define PROCESS_TEXT_OF_SWITCH(name) 0
+#define PROCESS_TEXT_OF_SIZE(name) 0
+#define PROCESS_TEXT_OF_TEXT(name) PROCESS_TEXT_##name
+#define MALLOW_OPTION(name, type, default_text, unit, settable, help) PROCESS_TEXT_OF_##type(name),
+#include "options.def"
+#undef MALLOW_OPTION
+};
+
 MALLOW_INTERNAL const struct process_option_row *process_options_row(unsigned index) {
     return index < PROCESS_OPTION_COUNT ? &option_rows[index] : NULL;
 }
@@ -39,11 +49,12 @@ static bool option_parse(struct process_options *options, unsigned index, const 
         return format_parse_size(text, &options->values[index]);
     case OPTION_TEXT:
     default: {
+        char *const place = options->texts[option_text_places[index]];
         struct format out;
-        format_init(&out, options->texts[index], PROCESS_OPTION_TEXT_BYTES);
+        format_init(&out, place, PROCESS_OPTION_TEXT_BYTES);
         format_text(&out, text);
         if (out.wanted >= PROCESS_OPTION_TEXT_BYTES) {
-            options->texts[index][0] = '\0';
+            place[0] = '\0';
             return false;
         }
         return true;
@@ -150,7 +161,7 @@ MALLOW_INTERNAL int process_options_set(struct process_options *options, const c
 static void option_format(const struct process_options *options, unsigned index,
                           struct format *out) {
     if (option_rows[index].type == OPTION_TEXT) {
-        format_text(out, options->texts[index]);
+        format_text(out, options->texts[option_text_places[index]]);
     } else if (option_rows[index].type == OPTION_SIZE) {
         format_bytes(out, options->values[index]);
     } else {

@@ -23,6 +23,17 @@ enum process_option_index {
     PROCESS_OPTION_COUNT
 };
 
+// Place of each text among the texts: most options are numbers.
+#define PROCESS_TEXT_PLACE_SWITCH(name)
+#define PROCESS_TEXT_PLACE_SIZE(name)
+#define PROCESS_TEXT_PLACE_TEXT(name) PROCESS_TEXT_##name,
+enum process_text_index {
+#define MALLOW_OPTION(name, type, default_text, unit, settable, help) PROCESS_TEXT_PLACE_##type(name)
+#include "options.def"
+#undef MALLOW_OPTION
+    PROCESS_TEXT_COUNT
+};
+
 enum process_option_type { OPTION_SWITCH, OPTION_SIZE, OPTION_TEXT };
 enum process_option_when { OPTION_ALWAYS, OPTION_START };
 
@@ -38,11 +49,11 @@ struct process_option_row {
 
 struct process_options {
     uint64_t values[PROCESS_OPTION_COUNT];  // switches and sizes
-    char texts[PROCESS_OPTION_COUNT][PROCESS_OPTION_TEXT_BYTES];
+    char texts[PROCESS_TEXT_COUNT][PROCESS_OPTION_TEXT_BYTES];
 };
 
 #define process_option(options, name) ((options)->values[PROCESS_OPTION_##name])
-#define process_option_text(options, name) ((options)->texts[PROCESS_OPTION_##name])
+#define process_option_text(options, name) ((options)->texts[PROCESS_TEXT_##name])
 
 // Row of the table; NULL beyond its end.
 MALLOW_INTERNAL const struct process_option_row *process_options_row(unsigned index);

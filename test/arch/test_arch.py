@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""What the built library is: exported names, sizes, and the instructions of a malloc+free pair.
+"""What the built library is: exported names, sizes, pages of a small program, instructions of a malloc+free pair.
 
-Environment: TEST_LIBRARY, the library; TEST_PAIRS, the program of pairs.c.
+Environment: TEST_LIBRARY, the library; TEST_PAIRS and TEST_RESIDENT, the programs of pairs.c and resident.c.
 """
 
 import os
@@ -15,8 +15,13 @@ import unittest
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 LIBRARY = os.environ["TEST_LIBRARY"]
 PAIRS = os.environ["TEST_PAIRS"]
+RESIDENT = os.environ["TEST_RESIDENT"]
 
 TLS_BYTES_MAX = 64
+# KiB of a small program: what is anonymous beyond that under glibc's malloc, and pages of the library's file.
+# docs/decisions/0032 has 20 to 24, and 72: one window of what the kernel maps at a fault, and the data.
+ANONYMOUS_KIB_MAX = 36
+LIBRARY_KIB_MAX = 76
 # Instructions of one allocation and its free, the two calls through the PLT and the loop included.
 # The batch is what docs/decisions/0003 and 0014 pay for pairs at once, which went from 53 to 38, and for
 # frees in any order.
@@ -77,6 +82,26 @@ class Library(unittest.TestCase):
         headers = output("readelf", "-lW", LIBRARY)
         self.assertRegex(headers, r"GNU_STACK.* RW ")
         self.assertNotIn("TEXTREL", output("readelf", "-dW", LIBRARY))
+
+
+class Resident(unittest.TestCase):
+    def look(self, **environment):
+        text = subprocess.run(
+            [RESIDENT], check=True, capture_output=True, text=True, env={**os.environ, **environment}
+        ).stdout
+        return {name: int(kib) for name, kib in re.findall(r"^(anonymous|library) (\d+)$", text, re.MULTILINE)}
+
+    def test_a_small_program_has_few_pages_of_ours(self):
+        if os.sysconf("SC_PAGE_SIZE") != 4096:
+            self.skipTest("the figures are for pages of 4 KiB")
+        without = min(self.look(LD_PRELOAD="")["anonymous"] for _ in range(5))
+        runs = [self.look(LD_PRELOAD=LIBRARY) for _ in range(5)]
+        anonymous = min(run["anonymous"] for run in runs) - without
+        library = min(run["library"] for run in runs)
+        print(f"a small program: {anonymous} KiB anonymous beyond glibc's, {library} KiB of the library")
+        self.assertGreater(library, 0)
+        self.assertLessEqual(anonymous, ANONYMOUS_KIB_MAX)
+        self.assertLessEqual(library, LIBRARY_KIB_MAX)
 
 
 class Instructions(unittest.TestCase):

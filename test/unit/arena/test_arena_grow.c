@@ -41,6 +41,31 @@ CASE(the_primary_arena_is_a_power_of_two_and_commits_nothing) {
     arena_world_check(&world);
 }
 
+CASE(the_map_s_further_groups_are_committed_with_the_first_chunk_that_needs_them) {
+    enum { CHUNKS_TAKEN = 3 * CHUNK_GROUP_CHUNKS };
+    struct arena_set large = {.trim_slices = SIZE_MAX};
+    arena_set_init(&large, &world.os, &world.meta, &world.map, (size_t)1 << 30);
+    struct arena *const arena = &large.primary;
+    const uint64_t maps = world.os.map_count;
+    assert_int_equal(arena->map.chunk_count, CHUNK_GROUP_CHUNKS);
+    static struct arena_span spans[CHUNKS_TAKEN];
+    for (unsigned i = 0; i < CHUNKS_TAKEN; i++) {
+        spans[i] = arena_take(&large, MALLOW_CHUNK_SLICES - (i == 0), 1);
+        assert_true(arena_has_slab(arena, spans[i].slab));
+        const bool beyond = arena->committed_slices > CHUNK_GROUP_CHUNKS * MALLOW_CHUNK_SLICES;
+        assert_int_equal(arena->map.chunk_count, beyond ? 512 : CHUNK_GROUP_CHUNKS);
+    }
+    assert_true(world.os.map_count > maps);
+    for (unsigned i = CHUNKS_TAKEN; i-- > 0;) {
+        arena_give(&large, spans[i].slab, MALLOW_CHUNK_SLICES - (i == 0));
+        arena_world_check_set(&large);
+    }
+    assert_int_equal(arena_purge_all(&large),
+                     (CHUNKS_TAKEN * MALLOW_CHUNK_SLICES - 1) * MALLOW_SLICE_BYTES);
+    assert_null(large.secondary);
+    assert_true(os_unmap(&world.os, arena->reserved_address, arena->reserved_bytes));
+}
+
 CASE(headers_are_found_by_masking_the_address_wherever_the_arena_lies) {
     enum { TRIES = 6, TAKEN = 700 };
     uintptr_t spaces[TRIES];
@@ -234,6 +259,7 @@ CASE(the_free_end_of_an_arena_is_decommitted_down_to_what_is_in_use) {
 int main(void) {
     const struct CMUnitTest cases[] = {
         ARENA_CASE(the_primary_arena_is_a_power_of_two_and_commits_nothing),
+        ARENA_CASE(the_map_s_further_groups_are_committed_with_the_first_chunk_that_needs_them),
         ARENA_CASE(headers_are_found_by_masking_the_address_wherever_the_arena_lies),
         ARENA_CASE(an_odd_reservation_is_rounded_down_and_a_tiny_one_up_to_a_chunk),
         ARENA_CASE(little_address_space_makes_small_arenas),

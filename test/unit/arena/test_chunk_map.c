@@ -7,18 +7,15 @@
 enum { CHUNKS_MAX = 4500, GROUPS_MAX = (CHUNKS_MAX + 63) / 64, SLICES = MALLOW_CHUNK_SLICES };
 
 static struct chunk_map map;
-static struct chunk_group groups[GROUPS_MAX];
-static struct chunk chunks[CHUNKS_MAX];
+static struct chunk_group more[GROUPS_MAX - 1];
 enum slice_state { USED, CLEAN, DIRTY };
 static uint8_t model[CHUNKS_MAX][SLICES]; // enum slice_state
 
 static void begin(unsigned chunk_count) {
     memset(&map, 0, sizeof map);
-    memset(groups, 0, sizeof groups);
-    memset(chunks, 0, sizeof chunks);
+    memset(more, 0, sizeof more);
     memset(model, USED, sizeof model);
-    map.groups = groups;
-    map.chunks = chunks;
+    map.more = more;
     map.chunk_count = chunk_count;
 }
 
@@ -76,11 +73,11 @@ static struct chunk_place model_place(unsigned count, unsigned align) {
 
 static void check_chunk(unsigned chunk) {
     for (unsigned slice = 0; slice < SLICES; slice++) {
-        assert_int_equal((chunks[chunk].free_mask >> slice) & 1, model[chunk][slice] != USED);
-        assert_int_equal((chunks[chunk].dirty_mask >> slice) & 1, model[chunk][slice] == DIRTY);
+        assert_int_equal((chunk_map_chunk(&map, chunk)->free_mask >> slice) & 1, model[chunk][slice] != USED);
+        assert_int_equal((chunk_map_chunk(&map, chunk)->dirty_mask >> slice) & 1, model[chunk][slice] == DIRTY);
     }
     for (unsigned row = 0; row < CHUNK_MAP_ROWS; row++) {
-        assert_int_equal((groups[chunk / 64].rows[row] >> (chunk % 64)) & 1, model_bit(chunk, row));
+        assert_int_equal((chunk_map_group(&map, chunk / 64)->rows[row] >> (chunk % 64)) & 1, model_bit(chunk, row));
     }
 }
 
@@ -88,7 +85,7 @@ static void check_summary(void) {
     for (unsigned row = 0; row < CHUNK_MAP_ROWS; row++) {
         for (unsigned group = 0; group < GROUPS_MAX; group++) {
             assert_int_equal((map.summary[row][group / 64] >> (group % 64)) & 1,
-                             groups[group].rows[row] != 0);
+                             chunk_map_group(&map, group)->rows[row] != 0);
         }
     }
 }

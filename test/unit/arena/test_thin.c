@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: MIT
-// Thin slices: units of 2 KiB, their blocks, and when they come back.
+// Thin slices: units of 1 KiB, runs of them, their blocks, and when they come back.
 #include "arena/thin.h"
 
 #include <pthread.h>
 
+#include "slab/size_class.h"
 #include "world.h"
 
 static struct arena_world world;
@@ -36,23 +37,32 @@ static size_t size_of(uintptr_t address) {
     return thin_size(slab_of(address), address);
 }
 
+static uintptr_t take(struct thin_unit *unit, size_t bytes) {
+    assert_int_equal(size_class_bytes(size_class_of(bytes)), bytes);
+    return thin_take(unit, size_class_of(bytes));
+}
+
+static uintptr_t take_run(size_t bytes) {
+    return thin_take_run(set, size_class_of(bytes));
+}
+
 static bool give(uintptr_t address) {
     return thin_give(set, slab_of(address), address);
 }
 
 CASE(a_unit_is_a_kibibyte_of_blocks_side_by_side) {
     struct thin_unit unit = {NULL, 0, 0};
-    assert_int_equal(thin_take(&unit, 16), 0); // none is open
+    assert_int_equal(take(&unit, 16), 0); // none is open
     assert_true(thin_open(set, &unit));
     const uintptr_t first = unit.bump;
     assert_int_equal(unit.end - first, THIN_UNIT_BYTES);
     assert_int_equal(first % THIN_UNIT_BYTES, 0);
-    assert_int_equal(thin_take(&unit, 48), first);
-    assert_int_equal(thin_take(&unit, 512), first + 48);
-    assert_int_equal(thin_take(&unit, 16), first + 560);
-    assert_int_equal(thin_take(&unit, 512), 0); // 448 are left
-    assert_int_equal(thin_take(&unit, 448), first + 576);
-    assert_int_equal(thin_take(&unit, 16), 0);
+    assert_int_equal(take(&unit, 48), first);
+    assert_int_equal(take(&unit, 512), first + 48);
+    assert_int_equal(take(&unit, 16), first + 560);
+    assert_int_equal(take(&unit, 512), 0); // 448 are left
+    assert_int_equal(take(&unit, 448), first + 576);
+    assert_int_equal(take(&unit, 16), 0);
     assert_int_equal(size_of(first), 48);
     assert_int_equal(size_of(first + 576), 448);
 }
@@ -60,8 +70,8 @@ CASE(a_unit_is_a_kibibyte_of_blocks_side_by_side) {
 CASE(only_the_start_of_a_live_block_has_a_size_and_can_be_freed) {
     struct thin_unit unit = {NULL, 0, 0};
     assert_true(thin_open(set, &unit));
-    const uintptr_t block = thin_take(&unit, 64);
-    const uintptr_t other = thin_take(&unit, 64);
+    const uintptr_t block = take(&unit, 64);
+    const uintptr_t other = take(&unit, 64);
     const struct slab *const slab = slab_of(block);
     for (uintptr_t at = block + 1; at < other; at++) {
         assert_int_equal(size_of(at), 0);
@@ -77,8 +87,8 @@ CASE(only_the_start_of_a_live_block_has_a_size_and_can_be_freed) {
 CASE(a_block_is_freed_once_and_is_known_to_have_been) {
     struct thin_unit unit = {NULL, 0, 0};
     assert_true(thin_open(set, &unit));
-    const uintptr_t block = thin_take(&unit, 512);
-    const uintptr_t other = thin_take(&unit, 16);
+    const uintptr_t block = take(&unit, 512);
+    const uintptr_t other = take(&unit, 16);
     assert_false(thin_was_freed(slab_of(block), block));
     assert_true(give(block));
     assert_true(thin_was_freed(slab_of(block), block));
@@ -93,16 +103,16 @@ CASE(a_unit_comes_back_when_it_is_closed_and_all_its_blocks_are_freed) {
     struct thin_unit unit = {NULL, 0, 0};
     struct thin_unit next = {NULL, 0, 0};
     assert_true(thin_open(set, &unit));
-    const uintptr_t first = thin_take(&unit, 256);
-    const uintptr_t second = thin_take(&unit, 256);
+    const uintptr_t first = take(&unit, 256);
+    const uintptr_t second = take(&unit, 256);
     assert_true(give(first));
     assert_true(give(second)); // nothing live, but open
     assert_true(thin_open(set, &next));
     assert_int_not_equal(next.bump, first);
     thin_close(set, &next);
-    const uintptr_t third = thin_take(&unit, 512);
+    const uintptr_t third = take(&unit, 512);
     thin_close(set, &unit);
-    assert_int_equal(thin_take(&unit, 16), 0);
+    assert_int_equal(take(&unit, 16), 0);
     assert_true(thin_open(set, &next)); // one live
     assert_int_not_equal(next.bump, first);
     thin_close(set, &next);
@@ -137,24 +147,69 @@ CASE(a_slice_goes_back_with_its_last_unit_unless_it_is_the_only_one) {
     const uint64_t meta_used = world.meta.used_bytes;
     for (unsigned i = 0; i < UNITS; i++) {
         assert_true(thin_open(set, &units[i]));
-        assert_int_equal(thin_take(&units[i], 512), units[i].end - THIN_UNIT_BYTES);
+        assert_int_equal(take(&units[i], 512), units[i].end - THIN_UNIT_BYTES);
     }
     assert_int_equal(world.meta.used_bytes, meta_used);
 }
 
-CASE(live_blocks_are_counted_by_their_size) {
-    uint32_t counts[THIN_SIZE_COUNT] = {0};
+CASE(a_larger_block_has_a_run_of_units_beside_the_open_one) {
     struct thin_unit unit = {NULL, 0, 0};
     assert_true(thin_open(set, &unit));
-    const uintptr_t gone = thin_take(&unit, 48);
-    (void)thin_take(&unit, 48);
-    (void)thin_take(&unit, 48);
-    const uintptr_t last = thin_take(&unit, THIN_BLOCK_BYTES_MAX);
+    const uintptr_t small = take(&unit, 16);
+    const uintptr_t run = take_run(4096);
+    assert_int_equal(run, small + THIN_UNIT_BYTES); // on one page with what was there
+    const uintptr_t second = take_run(1152);
+    assert_int_equal(second, run + 4096);
+    assert_int_equal(take_run(640), second + 2 * THIN_UNIT_BYTES);
+    assert_int_equal(size_of(run), 4096);
+    for (uintptr_t at = run + 1; at < run + 4096; at++) {
+        assert_int_equal(size_of(at), 0);
+        assert_false(give(at));
+    }
+    assert_true(give(run));
+    assert_false(give(run));
+    assert_true(thin_was_freed(slab_of(run), run));
+    assert_int_equal(size_of(second), 1152);
+    // Its units serve a run or a unit again; nothing is remembered.
+    const uintptr_t again = take_run(2048);
+    assert_int_equal(again, run);
+    struct thin_unit next = {NULL, 0, 0};
+    assert_true(thin_open(set, &next));
+    assert_int_equal(next.bump, again + 2048);
+    assert_false(thin_was_freed(slab_of(run), next.bump));
+}
+
+CASE(a_slice_whose_free_units_do_not_lie_together_has_no_run) {
+    struct thin_unit units[THIN_UNIT_COUNT] = {{NULL, 0, 0}};
+    for (unsigned i = 0; i < THIN_UNIT_COUNT; i++) {
+        assert_true(thin_open(set, &units[i]));
+    }
+    for (unsigned i = 0; i < THIN_UNIT_COUNT; i += 2) {
+        thin_close(set, &units[i]);
+    }
+    assert_int_equal(take_run(1280), 0);
+    const uintptr_t run = take_run(1024);
+    assert_int_equal(run % MALLOW_SLICE_BYTES, 0);
+    thin_close(set, &units[THIN_UNIT_COUNT - 1]); // the last two are free
+    assert_int_equal(take_run(2048) % MALLOW_SLICE_BYTES, MALLOW_SLICE_BYTES - 2048);
+    assert_int_equal(take_run(2048), 0);
+}
+
+CASE(live_blocks_are_counted_by_their_size) {
+    uint32_t counts[MALLOW_THIN_CLASS_COUNT] = {0};
+    struct thin_unit unit = {NULL, 0, 0};
+    assert_true(thin_open(set, &unit));
+    const uintptr_t gone = take(&unit, 48);
+    (void)take(&unit, 48);
+    (void)take(&unit, 48);
+    const uintptr_t last = take(&unit, THIN_BLOCK_BYTES_MAX);
+    assert_int_not_equal(take_run(THIN_RUN_BYTES_MAX), 0);
     assert_true(give(gone));
     thin_count(slab_of(last), counts);
-    for (unsigned granules = 0; granules < THIN_SIZE_COUNT; granules++) {
-        const unsigned expected = granules == 3 ? 2 : granules == THIN_SIZE_COUNT - 1 ? 1 : 0;
-        assert_int_equal(counts[granules], expected);
+    for (unsigned class_index = 0; class_index < MALLOW_THIN_CLASS_COUNT; class_index++) {
+        const size_t bytes = size_class_bytes(class_index);
+        const bool once = bytes == THIN_BLOCK_BYTES_MAX || bytes == THIN_RUN_BYTES_MAX;
+        assert_int_equal(counts[class_index], bytes == 48 ? 2 : once);
     }
 }
 
@@ -163,12 +218,13 @@ CASE(blocks_of_several_heaps_keep_their_contents_and_never_overlap) {
     struct unit_chance chance = unit_chance_begin();
     struct thin_unit units[HEAPS] = {{NULL, 0, 0}};
     uintptr_t blocks[BLOCKS] = {0};
+    unsigned runs = 0;
     for (unsigned round = 0; round < 40000; round++) {
         const unsigned i = unit_below(&chance, BLOCKS);
         const unsigned char tag = (unsigned char)(i % 250 + 1);
         if (blocks[i] != 0) {
             const size_t bytes = size_of(blocks[i]);
-            assert_in_range(bytes, 16, THIN_BLOCK_BYTES_MAX);
+            assert_in_range(bytes, 16, THIN_RUN_BYTES_MAX);
             assert_int_equal(*(const unsigned char *)blocks[i], tag);
             assert_true(unit_is_all((const void *)blocks[i], tag, bytes));
             assert_true(give(blocks[i]));
@@ -176,14 +232,24 @@ CASE(blocks_of_several_heaps_keep_their_contents_and_never_overlap) {
             continue;
         }
         struct thin_unit *const unit = &units[unit_below(&chance, HEAPS)];
-        const size_t bytes = 16 * (1 + unit_below(&chance, 32));
-        while ((blocks[i] = thin_take(unit, bytes)) == 0) {
-            thin_close(set, unit);
-            assert_true(thin_open(set, unit));
+        const unsigned class_index = unit_below(&chance, MALLOW_THIN_CLASS_COUNT);
+        const size_t bytes = size_class_bytes(class_index);
+        if (bytes > THIN_BLOCK_BYTES_MAX) {
+            blocks[i] = thin_take_run(set, class_index);
+            if (blocks[i] == 0) {
+                continue;
+            }
+            runs++;
+        } else {
+            while ((blocks[i] = thin_take(unit, class_index)) == 0) {
+                thin_close(set, unit);
+                assert_true(thin_open(set, unit));
+            }
         }
         assert_int_equal(size_of(blocks[i]), bytes);
         memset((void *)blocks[i], tag, bytes);
     }
+    assert_true(runs > 0);
 }
 
 // ---- Threads ------------------------------------------------------------------------------------
@@ -210,11 +276,11 @@ CASE(of_several_threads_that_free_the_same_block_one_succeeds) {
     unsigned keep_count = 0;
     atomic_store(&freed_count, 0);
     for (unsigned i = 0; i < SHARED_BLOCKS; i++) {
-        while ((shared_blocks[i] = thin_take(&unit, 64)) == 0) {
+        while ((shared_blocks[i] = take(&unit, 64)) == 0) {
             thin_close(set, &unit);
             assert_true(thin_open(set, &unit));
             if (unit.bump % MALLOW_SLICE_BYTES == 0) {
-                keep[keep_count++] = thin_take(&unit, 16);
+                keep[keep_count++] = take(&unit, 16);
             }
         }
     }
@@ -243,6 +309,8 @@ int main(void) {
         THIN_CASE(a_block_is_freed_once_and_is_known_to_have_been),
         THIN_CASE(a_unit_comes_back_when_it_is_closed_and_all_its_blocks_are_freed),
         THIN_CASE(a_slice_goes_back_with_its_last_unit_unless_it_is_the_only_one),
+        THIN_CASE(a_larger_block_has_a_run_of_units_beside_the_open_one),
+        THIN_CASE(a_slice_whose_free_units_do_not_lie_together_has_no_run),
         THIN_CASE(live_blocks_are_counted_by_their_size),
         THIN_CASE(blocks_of_several_heaps_keep_their_contents_and_never_overlap),
         THIN_CASE(of_several_threads_that_free_the_same_block_one_succeeds),

@@ -41,8 +41,8 @@ static inline void arena_world_end(struct arena_world *world) {
 static inline void arena_world_add(const struct arena *arena, size_t *dirty) {
     size_t free_slices = 0;
     for (unsigned i = 0; i < arena->map.chunk_count; i++) {
-        free_slices += bits_count(arena->map.chunks[i].free_mask);
-        *dirty += bits_count(arena->map.chunks[i].dirty_mask);
+        free_slices += bits_count(chunk_map_chunk(&arena->map, i)->free_mask);
+        *dirty += bits_count(chunk_map_chunk(&arena->map, i)->dirty_mask);
     }
     assert_int_equal(arena->free_slices, free_slices);
     assert_true(arena->free_slices <= arena->committed_slices);
@@ -50,13 +50,17 @@ static inline void arena_world_add(const struct arena *arena, size_t *dirty) {
     assert_true(arena->committed_slices <= arena->slice_count);
 }
 
-static inline void arena_world_check(const struct arena_world *world) {
+static inline void arena_world_check_set(const struct arena_set *set) {
     size_t dirty = 0;
-    arena_world_add(&world->arenas.primary, &dirty);
-    for (const struct arena *arena = world->arenas.secondary; arena != NULL; arena = arena->next) {
+    arena_world_add(&set->primary, &dirty);
+    for (const struct arena *arena = set->secondary; arena != NULL; arena = arena->next) {
         arena_world_add(arena, &dirty);
     }
-    assert_int_equal(world->arenas.dirty_slices, dirty);
+    assert_int_equal(set->dirty_slices, dirty);
+}
+
+static inline void arena_world_check(const struct arena_world *world) {
+    arena_world_check_set(&world->arenas);
 }
 
 #endif

@@ -54,8 +54,9 @@ static const struct {
     size_t size;
     enum heap_block_kind kind;
 } kinds[] = {
-    {100, HEAP_BLOCK_THIN},     {1000, HEAP_BLOCK_SLAB},       {40000, HEAP_BLOCK_SLAB},
-    {300000, HEAP_BLOCK_LARGE}, {(3 << 20), HEAP_BLOCK_HUGE},
+    {100, HEAP_BLOCK_THIN},   {1000, HEAP_BLOCK_THIN},    {4000, HEAP_BLOCK_THIN},
+    {5000, HEAP_BLOCK_SLAB},  {40000, HEAP_BLOCK_SLAB},   {300000, HEAP_BLOCK_LARGE},
+    {(3 << 20), HEAP_BLOCK_HUGE},
 };
 enum { KINDS = sizeof kinds / sizeof kinds[0] };
 

@@ -42,7 +42,8 @@ CASE(every_size_has_a_block_of_its_own_kind) {
         enum heap_block_kind kind;
     } rows[] = {
         {0, HEAP_BLOCK_THIN},           {1, HEAP_BLOCK_THIN},
-        {512, HEAP_BLOCK_THIN},         {513, HEAP_BLOCK_SLAB},
+        {512, HEAP_BLOCK_THIN},         {4096, HEAP_BLOCK_THIN},
+        {4097, HEAP_BLOCK_SLAB},        {8192, HEAP_BLOCK_SLAB},
         {65536, HEAP_BLOCK_SLAB},       {65537, HEAP_BLOCK_LARGE},
         {(1 << 20), HEAP_BLOCK_LARGE},  {(1 << 20) + 1, HEAP_BLOCK_HUGE},
         {(5 << 20), HEAP_BLOCK_HUGE},
@@ -72,6 +73,29 @@ CASE(the_first_blocks_of_a_class_are_thin_and_the_next_ones_lie_in_a_slab) {
     assert_int_equal(heap->slab_count, 1);
     assert_int_equal(heap_identify(&world.shared, allocate(200, false)).kind, HEAP_BLOCK_THIN);
     heap_world_check(&world, heap);
+}
+
+CASE(of_larger_blocks_so_many_are_thin_as_make_eight_kibibytes) {
+    static const struct {
+        size_t bytes;
+        unsigned thin_count;
+    } expected[] = {{512, 16}, {576, 14}, {1024, 8}, {2048, 4}, {3584, 2}, {4096, 2}, {4608, 0}};
+    for (unsigned i = 0; i < sizeof expected / sizeof expected[0]; i++) {
+        for (unsigned j = 0; j < expected[i].thin_count; j++) {
+            const uintptr_t address = allocate(expected[i].bytes, false);
+            assert_int_equal(heap_identify(&world.shared, address).kind, HEAP_BLOCK_THIN);
+            assert_int_equal(usable(address), expected[i].bytes);
+        }
+        const uintptr_t address = allocate(expected[i].bytes, false);
+        assert_int_equal(heap_identify(&world.shared, address).kind, HEAP_BLOCK_SLAB);
+    }
+    heap_world_check(&world, heap);
+}
+
+CASE(a_stdio_buffer_and_small_blocks_begin_on_one_page) {
+    const uintptr_t small = allocate(24, false);
+    const uintptr_t buffer = allocate(4096, false);
+    assert_int_equal(small / 4096, buffer / 4096);
 }
 
 CASE(zeroed_blocks_are_zero_though_their_memory_was_written_before) {
@@ -172,14 +196,14 @@ CASE(an_empty_slab_of_another_class_is_given_up_before_fresh_memory_is_used) {
     assert_int_equal(heap->slab_count, 1);
     heap->steal_cursor = size_class_of(64);
     const size_t before = heap_world_slices_used(&world);
-    (void)allocate(1000, false);
+    (void)allocate(5000, false);
     assert_int_equal(heap->slab_count, 1);
     assert_int_equal(heap_world_slices_used(&world), before);
     heap_world_check(&world, heap);
 }
 
 CASE(a_slab_is_opened_only_as_far_as_its_live_blocks_need) {
-    enum { BYTES = 1000, LIVE = 6 };
+    enum { BYTES = 5000, LIVE = 6 };
     uintptr_t blocks[LIVE];
     for (unsigned i = 0; i < LIVE; i++) {
         blocks[i] = allocate(BYTES, false);
@@ -225,6 +249,8 @@ int main(void) {
         HEAP_CASE(every_size_has_a_block_of_its_own_kind),
         HEAP_CASE(a_lower_threshold_makes_blocks_huge_sooner),
         HEAP_CASE(the_first_blocks_of_a_class_are_thin_and_the_next_ones_lie_in_a_slab),
+        HEAP_CASE(of_larger_blocks_so_many_are_thin_as_make_eight_kibibytes),
+        HEAP_CASE(a_stdio_buffer_and_small_blocks_begin_on_one_page),
         HEAP_CASE(zeroed_blocks_are_zero_though_their_memory_was_written_before),
         HEAP_CASE(blocks_are_aligned_as_asked_whatever_their_size),
         HEAP_CASE(all_memory_comes_back_when_all_blocks_of_all_sizes_are_freed),

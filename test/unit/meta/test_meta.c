@@ -71,6 +71,19 @@ CASE(the_counters_add_up) {
     assert_int_equal(os.map_count, 4);
 }
 
+CASE(what_is_lent_is_handed_out_before_a_region_is_made) {
+    static _Alignas(MALLOW_CACHE_LINE) unsigned char lent[1024];
+    meta_lend(&meta, lent, sizeof lent);
+    assert_int_equal(meta.committed_bytes, sizeof lent);
+    assert_ptr_equal(meta_take(&meta, 1), lent);
+    assert_ptr_equal(meta_take(&meta, 1024 - MALLOW_CACHE_LINE), lent + MALLOW_CACHE_LINE);
+    assert_int_equal(os.map_count, 0);
+    const uintptr_t next = (uintptr_t)meta_take(&meta, 1);
+    assert_true(next - (uintptr_t)lent >= sizeof lent);
+    assert_int_equal(os.map_count, 2);
+    assert_true(faults(next - 1));
+}
+
 CASE(a_region_lies_between_two_pages_that_nobody_can_touch) {
     const uintptr_t first = (uintptr_t)meta_take(&meta, 64);
     assert_false(faults(first));
@@ -119,6 +132,7 @@ int main(void) {
     const struct CMUnitTest cases[] = {
         META_CASE(structures_are_zero_on_lines_of_their_own_and_never_overlap),
         META_CASE(the_counters_add_up),
+        META_CASE(what_is_lent_is_handed_out_before_a_region_is_made),
         META_CASE(a_region_lies_between_two_pages_that_nobody_can_touch),
         META_CASE(a_refusal_of_the_kernel_leaves_all_as_it_was),
         META_CASE(threads_get_different_structures),

@@ -71,10 +71,10 @@ CASE(every_kind_of_block_is_counted_once_and_no_longer_when_it_is_freed) {
     look();
     assert_int_equal(now.live_count, 1);
     assert_int_equal(now.live_bytes, 112);
-    const uintptr_t small = allocate(1000);
+    const uintptr_t small = allocate(5000);
     look();
     assert_int_equal(now.small_live_count, 2);
-    assert_int_equal(now.small_live_bytes, 112 + 1024);
+    assert_int_equal(now.small_live_bytes, 112 + 5120);
     assert_int_equal(now.slab_count, 1);
     const uintptr_t large = allocate(200000);
     look();
