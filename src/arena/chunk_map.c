@@ -63,7 +63,8 @@ MALLOW_INTERNAL bool chunk_map_next(const struct chunk_map *map, unsigned row, u
         return false;
     }
     unsigned group_index = from / 64;
-    const uint64_t here = chunk_map_group(map, group_index)->rows[row] & (~UINT64_C(0) << (from % 64));
+    const uint64_t here =
+        chunk_map_group(map, group_index)->rows[row] & (~UINT64_C(0) << (from % 64));
     if (here != 0) {
         *chunk_index = group_index * 64 + bits_lowest(here);
         return true;

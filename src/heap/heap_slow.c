@@ -155,9 +155,9 @@ static uintptr_t heap_thin_take(struct heap *heap, unsigned class_index) {
     return thin_open(heap->shared->thins, &heap->thin) ? thin_take(&heap->thin, class_index) : 0;
 }
 
-// The first blocks of a class come from a unit that the heap shares among its classes, or from units
-// beside that. Once a class has had some of them it is worth a slab. 0: it is worth one, or there
-// is no memory for a unit.
+// The first blocks of a class come from a unit that the heap shares among its classes, or from
+// units beside that. Once a class has had some of them it is worth a slab. 0: it is worth one, or
+// there is no memory for a unit.
 static uintptr_t heap_allocate_thin(struct heap *heap, unsigned class_index, bool zeroed) {
     const size_t block_bytes = size_class_bytes(class_index);
     const size_t had = heap->thin_counts[class_index];

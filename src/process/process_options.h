@@ -28,7 +28,8 @@ enum process_option_index {
 #define PROCESS_TEXT_PLACE_SIZE(name)
 #define PROCESS_TEXT_PLACE_TEXT(name) PROCESS_TEXT_##name,
 enum process_text_index {
-#define MALLOW_OPTION(name, type, default_text, unit, settable, help) PROCESS_TEXT_PLACE_##type(name)
+#define MALLOW_OPTION(name, type, default_text, unit, settable, help)                              \
+    PROCESS_TEXT_PLACE_##type(name)
 #include "options.def"
 #undef MALLOW_OPTION
     PROCESS_TEXT_COUNT
