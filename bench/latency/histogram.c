@@ -45,6 +45,21 @@ double histogram_ppm(const struct histogram *h, double bound) {
     return h->total == 0 ? 0 : 1e6 * (double)above / (double)h->total;
 }
 
+static double exposed(const struct histogram *h, uint64_t overhead) {
+    return (double)h->sum / (double)h->total + (double)overhead;
+}
+
+uint64_t histogram_machine(const struct histogram *floor, const struct histogram *own, double share,
+                           uint64_t overhead) {
+    if (floor->total == 0 || own->total == 0) {
+        return 0;
+    }
+    const double longer = exposed(own, overhead);
+    const double ratio = longer > 0 ? exposed(floor, overhead) / longer : 1;
+    const double beyond = (1 - share) * ratio;
+    return histogram_quantile(floor, beyond < 1 ? 1 - beyond : 0);
+}
+
 double histogram_mean(const struct histogram *h) {
     return h->total == 0 ? 0 : (double)h->sum / (double)h->total;
 }

@@ -64,6 +64,12 @@ uint64_t histogram_quantile(const struct histogram *h, double share);
 // How many in a million are at least `bound`; those in the bound's own bucket count with it.
 double histogram_ppm(const struct histogram *h, double bound);
 
+// What the machine alone would do to `own` at this share. A pause hits the timed part of a loop in
+// proportion to the time that is spent in it (`overhead` a value included), and that of the floor's
+// loop is shorter: so the floor's tail is looked at as much further out. 0 when either is empty.
+uint64_t histogram_machine(const struct histogram *floor, const struct histogram *own, double share,
+                           uint64_t overhead);
+
 // The mean; 0 when empty.
 double histogram_mean(const struct histogram *h);
 

@@ -14,10 +14,10 @@ static double scale(const struct output *output, unsigned unit) {
     return output->timer.ns_per_tick / (double)unit;
 }
 
-static void json_series(const struct output *output, const struct mode *mode,
-                        const struct series *series, enum series_name name) {
+// `floor` is the floor's histogram of the same calls, NULL for the floor itself.
+static void json_series(double ns, const struct series *series, const struct histogram *floor,
+                        uint64_t overhead) {
     const struct histogram *const h = &series->total;
-    const double ns = scale(output, mode->unit);
     printf("\"count\":%" PRIu64 ",\"mean\":%.5g,\"max\":%.5g,\"quantiles\":[", h->total,
            histogram_mean(h) * ns, (double)h->worst * ns);
     for (size_t i = 0; i < BENCH_COUNT(shares); i++) {
@@ -27,31 +27,42 @@ static void json_series(const struct output *output, const struct mode *mode,
     for (size_t i = 0; i < BENCH_COUNT(bounds_ns); i++) {
         printf("%s%.5g", i == 0 ? "" : ",", histogram_ppm(h, bounds_ns[i] / ns));
     }
+    for (size_t i = 0; floor != NULL && i < BENCH_COUNT(shares); i++) {
+        printf("%s%.5g", i == 0 ? "],\"machine\":[" : ",",
+               (double)histogram_machine(floor, h, shares[i], overhead) * ns);
+    }
     printf("],\"drift\":%.4g,\"worst_window\":%.4g", series_drift(series),
            series_worst_window(series));
-    if (name == SERIES_BOTH) {
-        double rest = 1;
-        printf(",\"curve\":[");
-        for (size_t i = 0; i < CURVE_POINTS; i++) {
-            printf("%s%.4g", i == 0 ? "" : ",", (double)histogram_quantile(h, 1 - rest) * ns);
-            rest *= 0.749894209332455827; // 10^(-1/8)
-        }
-        printf("]");
+}
+
+static void json_curve(double ns, const struct histogram *h) {
+    double beyond = 1;
+    printf(",\"curve\":[");
+    for (size_t i = 0; i < CURVE_POINTS; i++) {
+        printf("%s%.4g", i == 0 ? "" : ",", (double)histogram_quantile(h, 1 - beyond) * ns);
+        beyond *= 0.749894209332455827; // 10^(-1/8)
     }
+    printf("]");
 }
 
 static void json_recorder(const struct output *output, const struct mode *mode,
-                          const struct recorder *recorder, const char *subject) {
+                          const struct recorder *recorder, const struct recorder *floor) {
+    const double ns = scale(output, mode->unit);
     for (size_t i = 0; i < SERIES_COUNT; i++) {
-        if (recorder->series[i].total.total == 0) {
+        const struct series *const series = &recorder->series[i];
+        if (series->total.total == 0) {
             continue;
         }
         printf("{\"row\":\"times\",\"mode\":\"%s\",\"size\":%zu,\"unit\":%u,\"threads\":%u,"
                "\"subject\":\"%s\",\"call\":\"%s\",\"faults\":%" PRIu64 ",\"switches\":%" PRIu64
                ",",
-               mode->name, mode->size, mode->unit, mode->thread_count, subject, series_names[i],
-               recorder->faults, recorder->switches);
-        json_series(output, mode, &recorder->series[i], (enum series_name)i);
+               mode->name, mode->size, mode->unit, mode->thread_count,
+               floor == NULL ? "floor" : "malloc", series_names[i], recorder->faults,
+               recorder->switches);
+        json_series(ns, series, floor == NULL ? NULL : &floor->series[i].total, recorder->overhead);
+        if (i == SERIES_BOTH) {
+            json_curve(ns, &series->total);
+        }
         printf("}\n");
     }
 }
@@ -131,7 +142,7 @@ void output_mode(struct output *output, const struct mode *mode,
     static const char *const subjects[] = {"floor", "malloc"};
     for (size_t i = 0; i < 2; i++) {
         if (output->json) {
-            json_recorder(output, mode, recorders[i], subjects[i]);
+            json_recorder(output, mode, recorders[i], i == 0 ? NULL : result->floor);
         } else {
             text_head(output);
             text_recorder(output, mode, recorders[i], subjects[i]);

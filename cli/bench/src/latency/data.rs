@@ -87,8 +87,6 @@ pub struct Times {
     pub size: f64,
     /// Calls that were timed together.
     pub unit: u32,
-    /// Threads of the mode.
-    pub threads: u32,
     /// `malloc` or `floor`.
     pub subject: String,
     /// `malloc`, `free` or `both`.
@@ -112,6 +110,10 @@ pub struct Figures {
     pub max: f64,
     /// In the order of [`QUANTILES`].
     pub quantiles: Vec<f64>,
+    /// What the machine alone would do to each of these: the floor's quantile, as much further out as its loop
+    /// spends less time in what is timed. None for the floor itself.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub machine: Vec<f64>,
     /// In the order of [`BOUNDS`].
     pub ppm: Vec<f64>,
     /// Last tenth of the time ÷ first.
@@ -235,6 +237,11 @@ impl Figures {
         let enough = self.count * ABOVE.get(at)? >= 1.0 - 1e-9;
         self.quantiles.get(at).copied().filter(|_| enough)
     }
+
+    /// A quantile less what the machine alone would do to it.
+    pub fn excess(&self, at: usize) -> Option<f64> {
+        Some(self.quantile(at)? - self.machine.get(at)?)
+    }
 }
 
 impl Row {
@@ -309,9 +316,12 @@ impl Subject {
         row.curve.extend(times.curve);
     }
 
-    /// Once all rounds are there: one curve of each row's.
-    pub fn settle(&mut self) {
+    /// Once all rounds are there: one curve of each row's, and none of those that are not `drawn`.
+    pub fn settle(&mut self, drawn: impl Fn(&str) -> bool) {
         for row in &mut self.rows {
+            if !drawn(&row.mode) {
+                row.curve.clear();
+            }
             let length = row.curve.len() / row.rounds.len().max(1);
             let curves = std::mem::take(&mut row.curve);
             row.curve = (0..length)
@@ -341,16 +351,9 @@ impl Subject {
         self.row(mode, "floor", "both")
     }
 
-    /// A quantile beyond the floor's in the same process: the allocator's part. Median over the rounds.
+    /// The allocator's part of a quantile. Median over the rounds.
     pub fn excess(&self, mode: &str, at: usize) -> Option<f64> {
-        let (own, floor) = (self.own(mode)?, self.floor(mode)?);
-        let values: Option<Vec<f64>> = own
-            .rounds
-            .iter()
-            .zip(&floor.rounds)
-            .map(|(own, floor)| Some(own.quantile(at)? - floor.quantile(at)?))
-            .collect();
-        stats::median(&values?)
+        self.own(mode)?.median(|f| f.excess(at))
     }
 }
 

@@ -208,7 +208,9 @@ pub fn run(
             }
         }
     }
-    subjects.iter_mut().for_each(Subject::settle);
+    subjects
+        .iter_mut()
+        .for_each(|s| s.settle(picture::is_drawn));
     let (date, commit, machine) = head;
     Ok(Latency {
         format: FORMAT.into(),

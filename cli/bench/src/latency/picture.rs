@@ -22,6 +22,11 @@ const CURVES: [(&str, &str); 9] = [
     ("threads", "Threads that free each other's blocks"),
 ];
 
+/// Has this mode a panel of its own?
+pub fn is_drawn(mode: &str) -> bool {
+    CURVES.iter().any(|(drawn, _)| *drawn == mode)
+}
+
 /// What is drawn over the size: mode's stem, quantile, title.
 const BY_SIZE: [(&str, usize, &str); 3] = [
     ("hot", 0, "Hot path by size: P50, ns a pair"),

@@ -4,7 +4,7 @@
 use mallow_measure::stats;
 use mallow_measure::table::Table;
 
-use super::data::{Latency, Row, Startup, Subject, BOUNDS, QUANTILES};
+use super::data::{Figures, Latency, Row, Startup, Subject, BOUNDS, QUANTILES};
 use super::published::{Published, OVERHEAD, PUBLISHED, STARTUP, THROUGHPUT};
 
 /// The hot path's goal: P99.9 at most twice P50 at every size.
@@ -275,8 +275,7 @@ fn spread(row: Option<&Row>, at: usize) -> String {
         row.and_then(|row| row.rounds.iter().map(|f| f.quantile(at)).collect());
     match values.as_deref() {
         Some(values @ [_, _, ..]) => {
-            let low = values.iter().copied().fold(f64::MAX, f64::min);
-            let high = values.iter().copied().fold(f64::MIN, f64::max);
+            let (low, high) = range(values);
             format!("{}..{}", time(low), time(high))
         }
         _ => "-".into(),
@@ -318,46 +317,60 @@ fn spread_tables(latency: &Latency, subjects: &[&Subject]) -> String {
     )
 }
 
-/// Is mallow the lowest? In words, with the figure and the best other's.
+/// The least and the largest of the rounds.
+fn range(values: &[f64]) -> (f64, f64) {
+    values.iter().fold((f64::MAX, f64::MIN), |(low, high), v| {
+        (low.min(*v), high.max(*v))
+    })
+}
+
+/// Is mallow the lowest? In words, with the figure and the best other's; `value` is of one round.
 fn lowest(
     subjects: &[&Subject],
+    mode: &str,
     what: &str,
-    value: impl Fn(&Subject) -> Option<f64>,
+    value: impl Fn(&Figures) -> Option<f64>,
 ) -> Option<String> {
-    let of = |s: &&Subject| Some((s.allocator.key.clone(), value(s)?));
-    let ours = subjects
-        .iter()
-        .find(|s| s.allocator.key == "mallow")
-        .and_then(of)?
-        .1;
+    let of = |s: &&Subject| {
+        let rounds: Option<Vec<f64>> = s.own(mode)?.rounds.iter().map(&value).collect();
+        let rounds = rounds?;
+        Some((
+            s.allocator.key.clone(),
+            stats::median(&rounds)?,
+            range(&rounds),
+        ))
+    };
+    let ours = subjects.iter().find(|s| s.allocator.key == "mallow");
+    let (_, ours, our_range) = ours.and_then(of)?;
     let general = subjects
         .iter()
         .filter(|s| s.allocator.key != "mallow" && !s.allocator.hardened);
-    let best = general.filter_map(of).min_by(|a, b| a.1.total_cmp(&b.1))?;
-    let verdict = match ours.total_cmp(&best.1) {
+    let (key, best, range) = general.filter_map(of).min_by(|a, b| a.1.total_cmp(&b.1))?;
+    let verdict = match ours.total_cmp(&best) {
         std::cmp::Ordering::Less => "lowest",
         std::cmp::Ordering::Equal => "level",
         std::cmp::Ordering::Greater => "BEHIND",
     };
+    let overlap = our_range.0 <= range.1 && range.0 <= our_range.1;
+    let doubt = if overlap {
+        "; their rounds overlap"
+    } else {
+        ""
+    };
     Some(format!(
-        "{verdict:7} {what}: mallow {}, best other {} ({})\n",
+        "{verdict:7} {mode}, {what}: mallow {}, best other {} ({key}){doubt}\n",
         time(ours),
-        time(best.1),
-        best.0
+        time(best),
     ))
 }
 
 fn goals(subjects: &[&Subject]) -> String {
     let mut text = String::new();
     for mode in LOWEST {
-        let tail = lowest(subjects, &format!("{mode}, P99.99"), |s| {
-            s.own(mode)?.quantile(P9999)
+        let tail = lowest(subjects, mode, "P99.99", |f| f.quantile(P9999));
+        let excess = lowest(subjects, mode, "excess over the floor at P99.999", |f| {
+            f.excess(P99999)
         });
-        let excess = lowest(
-            subjects,
-            &format!("{mode}, excess over the floor at P99.999"),
-            |s| s.excess(mode, P99999),
-        );
         text.extend([tail, excess].into_iter().flatten());
     }
     let ours = subjects.iter().find(|s| s.allocator.key == "mallow");
@@ -425,7 +438,8 @@ fn head(latency: &Latency) -> String {
     }
     text.push_str(
         "ns of one call, malloc and free together (hot: of a pair); ppm of calls that took so long; drift: last tenth\n\
-         of the time / first; excess: P99.999 less the floor's in the same process; floor: the same loop without a call\n",
+         of the time / first; floor: the same loop without a call; excess: P99.999 less what the machine alone would do to\n\
+         it: the floor's in the same process, as much further out as the floor's loop spends less time in what is timed\n",
     );
     text
 }
