@@ -2,8 +2,8 @@
 // The correctness gate: twelve checks of the C library's contract, at the sizes that the modes use.
 //
 //          Eleven must pass; the twelfth is noted.
-// Holds    a check says what is wrong by its return value and does not stop the others; memory that an
-//          incorrect allocator may have given twice is not freed.
+// Holds    a check says what is wrong by its return value and does not stop the others; memory that
+//          an incorrect allocator may have given twice is not freed.
 
 #include "gate.h"
 #include "mode.h"
@@ -15,7 +15,7 @@ enum { GATE_LIVE = 20000, GATE_LARGEST = 70000 };
 struct check {
     const char *what;
     bool (*passes)(void);
-    bool noted; // no mode depends on it: a failure is printed, and what is timed is timed all the same
+    bool noted; // no mode depends on it: a failure is printed, and the modes run all the same
 };
 
 static struct block live[GATE_LIVE];

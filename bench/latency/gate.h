@@ -7,7 +7,7 @@
 #include <stdbool.h>
 
 // Runs every check, printing a line for each that fails (all of them if `verbose`), and a last line
-// "gate: N of M checks passed". True if all did that a timed call depends on. Takes less than a second.
+// "gate: N of M checks passed". True if all did that timed calls depend on. Takes less than a second.
 bool gate_pass(bool verbose);
 
 #endif

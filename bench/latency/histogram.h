@@ -2,9 +2,9 @@
 // A histogram of fixed size for any 64-bit value: log-linear, 64 steps an octave.
 //
 // Source   the bucket layout of Gil Tene's HdrHistogram, as described; written anew.
-// Owns     nothing; a histogram belongs to one thread while it is filled. Zeroed memory is an empty one.
-// Holds    total == sum of counts; sum and worst are exact; a quantile is never below the value that
-//          sorting would find, and at most 1/64 above it; values below 64 are exact.
+// Owns     nothing; a histogram belongs to one thread while it is filled. Zeroes are an empty one.
+// Holds    total == sum of counts; sum and worst are exact; a quantile is never below the value
+//          that sorting would find, and at most 1/64 above it; values below 64 are exact.
 //          histogram_add neither allocates, nor branches on the value, nor touches more than the
 //          bucket and the three figures.
 
@@ -53,8 +53,8 @@ static inline void histogram_add(struct histogram *h, uint64_t value) {
     h->worst = value > h->worst ? value : h->worst;
 }
 
-// These two touch the buckets up to the largest value alone: between the windows of a run the caches
-// are to stay the measured program's.
+// These two touch the buckets up to the largest value alone: between the windows of a run the
+// caches are to stay the measured program's.
 void histogram_merge(struct histogram *into, const struct histogram *from);
 void histogram_clear(struct histogram *h);
 

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT
 // Latency of malloc and free, from the median to the worst call, in the modes of mode_*.c.
 //
-// Method   docs/method/latency.md. The allocator is the one that is preloaded; one run says nothing about
-//          another: `mallow-bench latency` runs all of them in turn and compares.
-// Usage    latency [MODE...] [name=value...]: a MODE is a name, or its part before the dash ("churn").
+// Method   docs/method/latency.md. The allocator is the one that is preloaded; one run says nothing
+//          about another: `mallow-bench latency` runs all of them in turn and compares.
+// Usage    latency [MODE...] [name=value...]: a MODE is a name, or what precedes its dash, "churn".
 //          Without one: the gate, then every mode. `latency list` prints the names.
 // Ends     with status 1 when the gate fails, a timed call fails, or a block loses its content.
 

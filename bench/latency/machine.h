@@ -2,8 +2,8 @@
 // The processor that is measured on: which one, who else may use it, how we are scheduled.
 //
 // Owns     nothing; struct machine is filled once, by machine_prepare.
-// Holds    a thread is pinned to one processor or to none; without isolated processors every figure has
-//          the other users of the machine in it, and the output says so.
+// Holds    a thread is pinned to one processor or to none; without isolated processors every figure
+//          has the other users of the machine in it, and the output says so.
 
 #ifndef MALLOW_BENCH_LATENCY_MACHINE_H
 #define MALLOW_BENCH_LATENCY_MACHINE_H
@@ -34,9 +34,9 @@ struct machine {
 // "0-2,5" as a set; false for text that is not such a list. "" is the empty set.
 bool machine_parse_list(const char *text, cpu_set_t *set);
 
-// Looks at the machine, pins the calling thread (`pin`: a processor, MACHINE_PIN_AUTO for an isolated
-// one or else the last one allowed, MACHINE_PIN_NONE), and asks for SCHED_FIFO; `auto` asks on an
-// isolated processor only. What is not permitted is left as it is: read the result.
+// Looks at the machine, pins the calling thread (`pin`: a processor, MACHINE_PIN_AUTO for an
+// isolated one or else the last one allowed, MACHINE_PIN_NONE), and asks for SCHED_FIFO; `auto`
+// asks on an isolated processor only. What is not permitted is left as it is: read the result.
 void machine_prepare(struct machine *machine, uint64_t pin, enum machine_fifo fifo);
 
 // Pins the calling thread, one of `count`, to its own processor; to none if there are not enough.

@@ -2,9 +2,9 @@
 // What a mode is, and how the threads of one are run: windows of floor and allocator in turn.
 //
 // Owns     nothing; a load belongs to one thread.
-// Holds    both subjects do the same number of steps in every window, one after the other, so that both
-//          see the same machine; which is first changes with each window. One window before the first
-//          is not recorded.
+// Holds    both subjects do the same number of steps in every window, one after the other, so that
+//          both see the same machine; which is first changes with each window. One window before
+//          the first is not recorded.
 
 #ifndef MALLOW_BENCH_LATENCY_MODE_H
 #define MALLOW_BENCH_LATENCY_MODE_H
@@ -75,7 +75,8 @@ extern const size_t mode_sizes[MODE_SIZE_COUNT];
 void *mode_shared_new(const struct mode *mode);
 void mode_shared_delete(const struct mode *mode, void *shared);
 
-// Runs one mode to its end. The recorders of the result lie in memory that is used again by the next call.
+// Runs one mode to its end. The recorders of the result lie in memory that is used again by the
+// next call.
 struct mode_result mode_run(const struct mode *mode, const struct machine *machine,
                             const struct timer *timer);
 

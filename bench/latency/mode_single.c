@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT
 // The modes of one thread: hot path, single calls, churn, mixed, free order, message pipeline.
 //
-// Source   the modes are those of the PMAD benchmark as its pages describe them (K-block amortisation
-//          with K = 32, 262,144 live blocks, seven classes, LIFO/FIFO/random, messages of 264 B in
-//          bursts of 1,000); written anew.
-// Checks   every pointer of every timed call is looked at; blocks carry a stamp at both ends, which is
-//          compared before they are released.
+// Source   the modes are those of the PMAD benchmark as its pages describe them (K-block
+//          amortisation with K = 32, 262,144 live blocks, seven classes, LIFO/FIFO/random, messages
+//          of 264 B in bursts of 1,000); written anew.
+// Checks   every pointer of every timed call is looked at; blocks carry a stamp at both ends, which
+//          is compared before they are released.
 
 #include "mode.h"
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// The modes of several threads: `remote`, where one allocates and another frees, and `threads`, where
-// all do both and free what others took.
+// The modes of several threads: `remote`, where one allocates and another frees, and `threads`,
+// where all do both and free what others took.
 //
 // Holds    a block is in one slot, in one place of the ring or of the exchange, or in one thread's
 //          hands. Both modes' blocks carry stamps, as in the modes of one thread.
@@ -70,7 +70,7 @@ static void remote_nothing(struct load *load) {
     (void)load;
 }
 
-// ---- threads: each churns through its own slots, and swaps a block with the others now and then --
+// ---- threads: each churns through its own slots, and swaps a block with the others at times ------
 
 static size_t class_size(size_t class_index) {
     return (size_t)16 << class_index;
@@ -85,8 +85,8 @@ static void threads_begin(struct load *load) {
     }
 }
 
-// One step in four puts its block into a common place and goes on with the one that lay there, which
-// most likely another thread allocated.
+// One step in four puts its block into a common place and goes on with the one that lay there,
+// which most likely another thread allocated.
 static void threads_window(struct load *load, const struct subject *subject,
                            struct recorder *recorder) {
     struct exchange *const exchange = load->shared;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Prints what the modes found. Times are in ns of one call (or pair), values of K calls divided by K.
+// Prints what the modes found. Times are in ns of one call (or pair): what K of them took, by K.
 
 #include "output.h"
 
@@ -125,7 +125,8 @@ void output_begin(struct output *output, const struct machine *machine) {
            (double)timer->overhead * timer->ns_per_tick,
            (double)timer->typical * timer->ns_per_tick, (double)timer->step * timer->ns_per_tick,
            timer->ns_per_tick);
-    printf("processor %d of %zu, isolated: %s, nohz_full: %s, SCHED_FIFO: %s, load %.2f, clock %s\n",
+    printf("processor %d of %zu, isolated: %s, nohz_full: %s, SCHED_FIFO: %s, load %.2f, clock "
+           "%s\n",
            machine->pinned, machine->processor_count,
            machine->isolated[0] == '\0' ? "none" : machine->isolated,
            machine->nohz_full[0] == '\0' ? "none" : machine->nohz_full,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// The latency program's output: JSON, a line for each result (for mallow-bench), or a table for people.
+// The latency program's output: JSON, a line for each result, for mallow-bench; or a table to read.
 
 #ifndef MALLOW_BENCH_LATENCY_OUTPUT_H
 #define MALLOW_BENCH_LATENCY_OUTPUT_H

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// The modes that want a process of their own: start-up and memory. The program runs itself again, under
-// the same allocator, with `child=...` as its first argument.
+// The modes that want a process of their own: start-up and memory. The program runs itself again,
+// under the same allocator, with `child=...` as its first argument.
 //
 // Holds    a child has called malloc for nothing but what the C library and the loader asked for.
 
@@ -13,7 +13,7 @@
 #define PROCESS_FILL_BYTES  64
 
 struct startup_result {
-    uint64_t ready_ns; // from the parent's spawn to main: exec, loader, the allocator's constructors
+    uint64_t ready_ns; // from spawn to main: exec, loader, the allocator's constructors
     uint64_t first_ns; // the first malloc of the program
     uint64_t fill_ns;  // PROCESS_FILL_BLOCKS blocks taken, and their first bytes written
     struct histogram calls; // those mallocs, one by one, ticks

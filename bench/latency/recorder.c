@@ -11,7 +11,7 @@ void *latency_map(size_t bytes) {
     if (memory == MAP_FAILED) {
         bench_fail("mmap of %zu bytes: %s", bytes, strerror(errno));
     }
-    // Where MAP_POPULATE is refused in silence (a limit, an emulator), this is what makes it present.
+    // Where MAP_POPULATE is refused in silence (a limit, an emulator), this makes it present.
     memset(memory, 0, bytes);
     return memory;
 }

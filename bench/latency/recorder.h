@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT
 // What one thread records while it runs one mode under one subject: the calls' times, in windows.
 //
-// Owns     nothing; a recorder lies in memory that is present (latency_map), and belongs to one thread
-//          until that has ended.
-// Holds    a series' total is the sum of its windows; `both` has the values of the other two, or those
-//          that a mode adds to it directly (blocks of calls that are timed together).
+// Owns     nothing; a recorder lies in memory that is present (latency_map), and belongs to one
+//          thread until that has ended.
+// Holds    a series' total is the sum of its windows; `both` has the values of the other two, or
+//          those that a mode adds to it directly (blocks of calls that are timed together).
 //          Nothing here allocates, and no page is touched for the first time while it is filled.
 
 #ifndef MALLOW_BENCH_LATENCY_RECORDER_H
@@ -49,8 +49,9 @@ void recorder_drop_window(struct recorder *recorder);
 // Adds another thread's totals and windows.
 void recorder_merge(struct recorder *into, const struct recorder *from);
 
-// The last tenth of the windows ÷ the first tenth, each by the median of its windows' means: above 1 it
-// became slower. One pause of the machine moves one window, so it does not move this. 0 when empty.
+// The last tenth of the windows ÷ the first tenth, each by the median of its windows' means: above
+// 1 it became slower. One pause of the machine moves one window, so it does not move this. 0 when
+// empty.
 double series_drift(const struct series *series);
 
 // The slowest window's mean ÷ the median of all windows' means. 0 when empty.

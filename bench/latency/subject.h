@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: MIT
 // What a mode's loop calls: the allocator, or next to nothing in its place (the noise floor).
 //
-// Holds    the loop is the same code for all of them, with the same indirect calls; a floor never fails,
-//          is O(1), and keeps its two words in the thread.
-//          SUBJECT_KEEP gives back the block that was released last: for loops that release before they
-//          allocate, so that the floor's loop works on the very blocks that the allocator's does.
-//          SUBJECT_RING gives places of a buffer in turn: for loops that hold many blocks at once. They
-//          overlap in the end, so their content is not checked.
+// Holds    the loop is the same code for all of them, with the same indirect calls; a floor never
+//          fails, is O(1), and keeps its two words in the thread.
+//          SUBJECT_KEEP gives back the block that was released last: for loops that release before
+//          they allocate, so that the floor's loop works on the very blocks that the allocator's
+//          does.
+//          SUBJECT_RING gives places of a buffer in turn: for loops that hold many blocks at once.
+//          They overlap in the end, so their content is not checked.
 
 #ifndef MALLOW_BENCH_LATENCY_SUBJECT_H
 #define MALLOW_BENCH_LATENCY_SUBJECT_H

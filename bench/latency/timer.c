@@ -59,8 +59,7 @@ static void empty_pairs(struct timer *timer) {
         sum += seen[ticks];
     }
     if (timer->overhead == UINT64_MAX) {
-        bench_fail("the timer (" TIMER_SOURCE ") is of no use here: every empty read takes %d ticks",
-                   LIMIT);
+        bench_fail("the timer " TIMER_SOURCE " is of no use: an empty read takes %d ticks", LIMIT);
     }
     timer->step = timer->step == 0 ? 1 : timer->step;
 }

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
-// An allocator to preload that is wrong in one way, named by BROKEN: what the latency harness must notice.
+// An allocator to preload that is wrong in one way, named by BROKEN: what the latency harness must
+// notice.
 //
 //   none        correct
 //   null        every 50,000th malloc fails

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
-// The latency harness's histogram against sorting: random values of many shapes, TEST_SEED to repeat.
+// The latency harness's histogram against sorting: random values of many shapes, TEST_SEED to
+// repeat.
 #include "../support/suite.h"
 
 #include "histogram.h"
@@ -120,8 +121,9 @@ static void merging_is_adding_everything_to_one_and_clearing_leaves_nothing(void
     }
 }
 
-// A floor of 900 values of 10 and one each of 1,001 to 1,100; an allocator's loop that is timed twice as long sees
-// twice as many of these, so that its 95th percentile is to be held against the floor's 97.5th.
+// A floor of 900 values of 10 and one each of 1,001 to 1,100; an allocator's loop that is timed
+// twice as long sees twice as many of these, so that its 95th percentile is to be held against the
+// floor's 97.5th.
 static void the_machines_part_grows_with_the_time_that_is_exposed(void **state)
 {
     (void)state;

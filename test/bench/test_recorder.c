@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// The latency harness's windows: drift against a naive computation, merging, and that recording neither
-// allocates nor faults. TEST_SEED repeats the random cases.
+// The latency harness's windows: drift against a naive computation, merging, and that recording
+// neither allocates nor faults. TEST_SEED repeats the random cases.
 #include "../support/suite.h"
 
 #include "recorder.h"

@@ -106,6 +106,7 @@ where
     let mut chart = ChartBuilder::on(area)
         .margin(10)
         .margin_top(28)
+        .margin_right(24) // half of the last label
         .x_label_area_size(26)
         .y_label_area_size(52)
         .build_cartesian_2d(x0..x1, y0..y1)?;

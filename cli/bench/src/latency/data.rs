@@ -238,9 +238,9 @@ impl Figures {
         self.quantiles.get(at).copied().filter(|_| enough)
     }
 
-    /// A quantile less what the machine alone would do to it.
+    /// A quantile less what the machine alone would do to it; 0 where the machine did more to the floor.
     pub fn excess(&self, at: usize) -> Option<f64> {
-        Some(self.quantile(at)? - self.machine.get(at)?)
+        Some((self.quantile(at)? - self.machine.get(at)?).max(0.0))
     }
 }
 

@@ -96,6 +96,8 @@ fn figures_are_medians_of_the_rounds_and_the_excess_is_taken_round_by_round() {
     assert_eq!(ours.own("churn-64").unwrap().curve, [1.0, 2.0, 200.0]);
     assert!(ours.own("hot-64").unwrap().curve.is_empty());
     assert_eq!(ours.own("churn-64").unwrap().flatness(), Some(1.5));
+    let quieter = subject("je", &[(10.0, 50.0)]);
+    assert_eq!(quieter.excess("churn-64", 5), Some(0.0));
     assert_eq!(ours.stolen_ms, 36.0);
     assert!(ours.row("churn-64", "floor", "malloc").is_none());
 }
