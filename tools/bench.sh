@@ -3,8 +3,9 @@
 # `make bench`, `make bench-quick`: the suite, on mallow and on its peers. `make bench-classics`:
 # the published tests of others. `make bench-pages`: the user-mode page experiment. `make
 # bench-latency`: single calls to the worst one (an hour); `make bench-latency-quick`: some minutes.
-# Results of the full suite, the pages and the latency go where mallow-bench keeps them, bench/results;
-# the others' into build/. The full latency run draws docs/pictures/latency.svg too. Further arguments go to mallow-bench: tools/bench.sh bench --only larson -n 5
+# Results of the full suite, the pages and the latency go where mallow-bench keeps them, in
+# bench/results; the others' into build/. The full latency run draws docs/pictures/latency.svg, too.
+# Further arguments go to mallow-bench: tools/bench.sh bench --only larson -n 5
 set -euo pipefail
 cd "$(dirname "$0")/.."
 what=${1:-bench}

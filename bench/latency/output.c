@@ -114,15 +114,16 @@ void output_begin(struct output *output, const struct machine *machine) {
                machine->load, machine->pinned, machine->on_isolated ? "true" : "false",
                machine->fifo ? "true" : "false", machine->processor_count);
         printf("{\"row\":\"timer\",\"source\":\"" TIMER_SOURCE "\",\"ns_per_tick\":%.6g,"
-               "\"overhead_ns\":%.4g,\"typical_ns\":%.4g,\"step_ns\":%.4g}\n",
-               timer->ns_per_tick, (double)timer->overhead * timer->ns_per_tick,
+               "\"least_ns\":%.4g,\"overhead_ns\":%.4g,\"typical_ns\":%.4g,\"step_ns\":%.4g}\n",
+               timer->ns_per_tick, (double)timer->least * timer->ns_per_tick,
+               (double)timer->overhead * timer->ns_per_tick,
                (double)timer->typical * timer->ns_per_tick,
                (double)timer->step * timer->ns_per_tick);
         return;
     }
-    printf("timer " TIMER_SOURCE ": %.1f ns an empty pair of reads (median %.1f), taken off; "
-           "its step is %.2f ns; 1 tick = %.4f ns\n",
-           (double)timer->overhead * timer->ns_per_tick,
+    printf("timer " TIMER_SOURCE ": %.1f ns an empty pair of reads (least %.1f, median %.1f), taken "
+           "off; its step is %.2f ns; 1 tick = %.4f ns\n",
+           (double)timer->overhead * timer->ns_per_tick, (double)timer->least * timer->ns_per_tick,
            (double)timer->typical * timer->ns_per_tick, (double)timer->step * timer->ns_per_tick,
            timer->ns_per_tick);
     printf("processor %d of %zu, isolated: %s, nohz_full: %s, SCHED_FIFO: %s, load %.2f, clock "

@@ -33,7 +33,7 @@ static uint64_t common_divisor(uint64_t a, uint64_t b) {
     return a;
 }
 
-// Empty pairs: the least, the median, and what all of them are multiples of.
+// Empty pairs: their quantiles, and what all of them are multiples of.
 static void empty_pairs(struct timer *timer) {
     enum { LIMIT = 4096 };
     static uint32_t seen[LIMIT];
@@ -44,22 +44,18 @@ static void empty_pairs(struct timer *timer) {
         seen[taken < LIMIT ? taken : LIMIT - 1]++;
     }
     uint32_t sum = 0;
-    timer->overhead = UINT64_MAX;
     for (uint64_t ticks = 0; ticks < LIMIT - 1; ticks++) {
         if (seen[ticks] == 0) {
             continue;
         }
-        if (timer->overhead == UINT64_MAX) {
-            timer->overhead = ticks;
-        }
         timer->step = common_divisor(ticks, timer->step);
-        if (sum < TIMER_EMPTY_READS / 2) {
-            timer->typical = ticks;
-        }
+        timer->least = sum == 0 ? ticks : timer->least;
+        timer->overhead = sum < TIMER_EMPTY_READS / 100 ? ticks : timer->overhead;
+        timer->typical = sum < TIMER_EMPTY_READS / 2 ? ticks : timer->typical;
         sum += seen[ticks];
     }
-    if (timer->overhead == UINT64_MAX) {
-        bench_fail("the timer " TIMER_SOURCE " is of no use: an empty read takes %d ticks", LIMIT);
+    if (sum < TIMER_EMPTY_READS / 2) {
+        bench_fail("the timer " TIMER_SOURCE " is of no use: half of its empty reads take %d ticks", LIMIT);
     }
     timer->step = timer->step == 0 ? 1 : timer->step;
 }

@@ -70,7 +70,9 @@ pub struct Timer {
     pub source: String,
     /// Its unit.
     pub ns_per_tick: f64,
-    /// The least of an empty pair of reads; taken off.
+    /// The least of an empty pair of reads.
+    pub least_ns: f64,
+    /// The least of one in a hundred; taken off.
     pub overhead_ns: f64,
     /// Their median.
     pub typical_ns: f64,
@@ -210,6 +212,8 @@ pub struct Latency {
     pub conditions: Conditions,
     /// The clock, as the first process saw it.
     pub timer: Timer,
+    /// The least and the largest overhead that a process took off: they should be one.
+    pub overheads_ns: (f64, f64),
     /// Rounds asked for.
     pub rounds: usize,
     /// Was it a quick run?
@@ -262,6 +266,26 @@ impl Row {
     }
 }
 
+/// What all processes say about the machine.
+pub struct Seen {
+    /// The first one's.
+    pub conditions: Option<Conditions>,
+    /// Likewise.
+    pub timer: Option<Timer>,
+    /// See [`Latency`].
+    pub overheads_ns: (f64, f64),
+}
+
+impl Default for Seen {
+    fn default() -> Seen {
+        Seen {
+            conditions: None,
+            timer: None,
+            overheads_ns: (f64::MAX, 0.0),
+        }
+    }
+}
+
 impl Subject {
     /// An allocator without any run.
     pub fn new(allocator: Allocator) -> Subject {
@@ -277,14 +301,17 @@ impl Subject {
     }
 
     /// Adds what a process printed. Of the floor's calls only both together are kept.
-    pub fn add(&mut self, lines: Vec<Line>, latency: &mut (Conditions, Timer)) {
+    pub fn add(&mut self, lines: Vec<Line>, seen: &mut Seen) {
         for line in lines {
             match line {
-                Line::Machine(conditions) if latency.0 == Conditions::default() => {
-                    latency.0 = conditions
+                Line::Machine(conditions) => {
+                    seen.conditions.get_or_insert(conditions);
                 }
-                Line::Timer(timer) if latency.1 == Timer::default() => latency.1 = timer,
-                Line::Machine(_) | Line::Timer(_) => {}
+                Line::Timer(timer) => {
+                    let (low, high) = seen.overheads_ns;
+                    seen.overheads_ns = (low.min(timer.overhead_ns), high.max(timer.overhead_ns));
+                    seen.timer.get_or_insert(timer);
+                }
                 Line::Times(times) if times.subject == "floor" && times.call != "both" => {}
                 Line::Times(times) => self.add_times(times),
                 Line::Startup(startup) => self.startup.push(startup),

@@ -16,7 +16,7 @@ use mallow_measure::progress::Progress;
 use mallow_measure::session::{self, Job, Run};
 
 pub use data::Latency;
-use data::{Conditions, Subject, Timer, FORMAT};
+use data::{Seen, Subject, FORMAT};
 pub use picture::picture;
 pub use report::render;
 
@@ -193,7 +193,7 @@ pub fn run(
             Err(error) => subject.error = Some(format!("gate: {error}")),
         }
     }
-    let mut seen = (Conditions::default(), Timer::default());
+    let mut seen = Seen::default();
     for round in 0..plan.rounds {
         for group in &groups {
             let label = format!("round {}/{}, {}:", round + 1, plan.rounds, group[0]);
@@ -217,8 +217,9 @@ pub fn run(
         date,
         commit,
         machine,
-        conditions: seen.0,
-        timer: seen.1,
+        conditions: seen.conditions.unwrap_or_default(),
+        timer: seen.timer.unwrap_or_default(),
+        overheads_ns: seen.overheads_ns,
         rounds: plan.rounds,
         quick: plan.quick,
         subjects,

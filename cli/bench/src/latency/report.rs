@@ -405,7 +405,7 @@ fn head(latency: &Latency) -> String {
     };
     let mut text = format!(
         "Latency of malloc and free, commit {}, {}\n{}, {}, {}; {} round(s), interleaved; medians of the rounds\n\
-         timer {}: {:.1} ns an empty pair of reads (median {:.1}), taken off; step {:.2} ns\n\
+         timer {}: {:.1} ns an empty pair of reads (least {:.1}, median {:.1}), taken off; step {:.2} ns\n\
          processor {} of {}, isolated: {}, nohz_full: {}, SCHED_FIFO: {}, load before: {:.2}, clock: {}\n",
         latency.commit,
         latency.date,
@@ -415,6 +415,7 @@ fn head(latency: &Latency) -> String {
         latency.rounds,
         t.source,
         t.overhead_ns,
+        t.least_ns,
         t.typical_ns,
         t.step_ns,
         c.pinned,
@@ -425,6 +426,13 @@ fn head(latency: &Latency) -> String {
         c.load,
         c.clocksource
     );
+    let (low, high) = latency.overheads_ns;
+    if high - low > 0.9 * t.step_ns.max(2.0) {
+        text.push_str(&format!(
+            "NOTE: processes took off {low:.1} to {high:.1} ns as the clock's cost: single calls differ by that much \
+             without reason\n"
+        ));
+    }
     let stolen: f64 = latency.subjects.iter().map(|s| s.stolen_ms).sum();
     if !c.on_isolated {
         text.push_str(&format!(

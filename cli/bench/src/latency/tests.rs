@@ -27,7 +27,7 @@ fn times(mode: &str, subject: &str, call: &str, tail: f64, count: f64, floor: f6
 
 const HEAD: &str = r#"
 {"row":"machine","isolated":"","nohz_full":"","clocksource":"tsc","rt_runtime_us":950000,"load":1.5,"pinned":1,"on_isolated":false,"fifo":false,"processors":2}
-{"row":"timer","source":"rdtscp","ns_per_tick":0.4,"overhead_ns":10,"typical_ns":20,"step_ns":10}
+{"row":"timer","source":"rdtscp","ns_per_tick":0.4,"least_ns":10,"overhead_ns":10,"typical_ns":20,"step_ns":10}
 "#;
 const END: &str = r#"
 {"row":"startup","ready_us":900,"first_ns":20000,"fill_ms":150,"fill_p9999_ns":2000,"fill_max_ns":4e6}
@@ -64,8 +64,9 @@ fn latency() -> Latency {
         date: "2026-11-22".into(),
         commit: "abc".into(),
         machine: Machine::default(),
-        conditions: Conditions::default(),
-        timer: Timer::default(),
+        conditions: data::Conditions::default(),
+        timer: data::Timer::default(),
+        overheads_ns: (10.0, 20.0),
         rounds: 3,
         quick: true,
         subjects: vec![
@@ -123,6 +124,7 @@ fn the_report_has_the_floor_every_allocator_the_published_rows_and_the_verdicts(
         "met     hot path, P99.9 / P50 at most 2 at every size: largest 1.50, at 64 B",
         "100..300",
         "NOT AN ISOLATED PROCESSOR",
+        "NOTE: processes took off 10.0 to 20.0 ns",
     ] {
         assert!(text.contains(wanted), "{wanted}\n{text}");
     }
