@@ -82,6 +82,7 @@ struct mode_result mode_run(const struct mode *mode, const struct machine *machi
     static struct thread threads[MODE_THREADS_MAX];
     const unsigned count = mode->thread_count;
     pthread_barrier_t barrier;
+    subject_prepare();
     for (unsigned i = 0; i < count; i++) {
         prepare_thread(&threads[i], mode, timer->overhead, i);
         threads[i].machine = machine;

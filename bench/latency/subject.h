@@ -24,6 +24,9 @@ struct subject {
 
 enum subject_kind { SUBJECT_MALLOC, SUBJECT_KEEP, SUBJECT_RING };
 
+// Makes the floors' memory present. Before any thread uses a floor.
+void subject_prepare(void);
+
 const struct subject *subject_get(enum subject_kind kind);
 
 #endif
