@@ -196,12 +196,17 @@ static void the_timer_agrees_with_the_kernels_clock(void **state)
     struct timer timer;
     timer_calibrate(&timer);
     CHECK(timer.least <= timer.overhead && timer.overhead <= timer.typical && timer.step >= 1 && timer.ns_per_tick > 0, "calibration");
-    const uint64_t start_ns = bench_now_ns(), start = timer_ticks();
-    bench_sleep_ms(50);
-    const uint64_t end = timer_ticks(), end_ns = bench_now_ns();
-    const double by_ticks = (double)(end - start) * timer.ns_per_tick, by_clock = (double)(end_ns - start_ns);
-    CHECK(by_ticks <= by_clock * 1.01 && by_ticks >= 0.9 * by_clock - 5e6, "%f ns, clock %f ns", by_ticks,
-          by_clock);
+    // A pause between the two clocks' reads spoils one try, not all.
+    bool agree = false;
+    for (int i = 0; i < 20 && !agree; i++) {
+        const uint64_t start_ns = bench_now_ns(), start = timer_ticks();
+        bench_sleep_ms(20);
+        const uint64_t end = timer_ticks(), end_ns = bench_now_ns();
+        const double by_ticks = (double)(end - start) * timer.ns_per_tick;
+        const double by_clock = (double)(end_ns - start_ns);
+        agree = by_ticks <= by_clock * 1.01 && by_ticks >= by_clock * 0.98;
+    }
+    CHECK(agree, "the two clocks differ by more than 2 %%");
     CHECK(timer_between(100, 130, 50) == 0 && timer_between(100, 180, 50) == 30, "the overhead is taken off");
 }
 

@@ -10,7 +10,15 @@ use super::published::{Published, OVERHEAD, PUBLISHED, STARTUP, THROUGHPUT};
 /// The hot path's goal: P99.9 at most twice P50 at every size.
 const FLATNESS_GOAL: f64 = 2.0;
 /// Modes in which mallow is to have the lowest P99.99 and the lowest excess at P99.999.
-const LOWEST: [&str; 5] = ["call-64", "churn-64", "churn-1024", "mixed", "remote"];
+const LOWEST: [&str; 7] = [
+    "hot-64",
+    "call-64",
+    "churn-64",
+    "churn-1024",
+    "mixed",
+    "remote",
+    "threads",
+];
 const P9999: usize = 4;
 const P99999: usize = 5;
 
