@@ -445,7 +445,9 @@ fn head(latency: &Latency) -> String {
     if !c.on_isolated {
         text.push_str(&format!(
             "NOT AN ISOLATED PROCESSOR: the floor's rows show the machine's own pauses, which are in every other row \
-             too (docs/method/latency.md tells how to isolate one); the hypervisor took {stolen:.0} ms\n"
+             too; the hypervisor took {stolen:.0} ms. To isolate one: boot with isolcpus=managed_irq,domain,{0} \
+             nohz_full={0} rcu_nocbs={0}, then sysctl kernel.sched_rt_runtime_us=-1 (docs/method/latency.md)\n",
+            c.pinned.max(1)
         ));
     } else if c.fifo && c.rt_runtime_us >= 0 {
         text.push_str(
