@@ -33,30 +33,41 @@ static uint64_t common_divisor(uint64_t a, uint64_t b) {
     return a;
 }
 
+// Of the pairs that took at most twice the median: the others were interrupted.
+static uint64_t undisturbed_mean(const uint32_t *seen, uint64_t typical) {
+    uint64_t sum = 0, count = 0;
+    for (uint64_t ticks = 0; ticks <= 2 * typical; ticks++) {
+        sum += ticks * seen[ticks];
+        count += seen[ticks];
+    }
+    return (sum + count / 2) / count;
+}
+
 // Empty pairs: their quantiles, and what all of them are multiples of.
 static void empty_pairs(struct timer *timer) {
     enum { LIMIT = 4096 };
-    static uint32_t seen[LIMIT];
+    static uint32_t seen[2 * LIMIT]; // the upper half stays 0
     memset(seen, 0, sizeof seen);
     for (int i = 0; i < TIMER_EMPTY_READS; i++) {
         const uint64_t start = timer_ticks();
         const uint64_t taken = timer_ticks() - start;
         seen[taken < LIMIT ? taken : LIMIT - 1]++;
     }
-    uint32_t sum = 0;
+    uint32_t count = 0;
     for (uint64_t ticks = 0; ticks < LIMIT - 1; ticks++) {
         if (seen[ticks] == 0) {
             continue;
         }
         timer->step = common_divisor(ticks, timer->step);
-        timer->least = sum == 0 ? ticks : timer->least;
-        timer->overhead = sum < TIMER_EMPTY_READS / 100 ? ticks : timer->overhead;
-        timer->typical = sum < TIMER_EMPTY_READS / 2 ? ticks : timer->typical;
-        sum += seen[ticks];
+        timer->least = count == 0 ? ticks : timer->least;
+        timer->typical = count < TIMER_EMPTY_READS / 2 ? ticks : timer->typical;
+        count += seen[ticks];
     }
-    if (sum < TIMER_EMPTY_READS / 2) {
-        bench_fail("the timer " TIMER_SOURCE " is of no use: half of its empty reads take %d ticks", LIMIT);
+    if (count < TIMER_EMPTY_READS / 2) {
+        bench_fail("the timer " TIMER_SOURCE " is of no use: half of its empty reads take %d ticks",
+                   LIMIT);
     }
+    timer->overhead = undisturbed_mean(seen, timer->typical);
     timer->step = timer->step == 0 ? 1 : timer->step;
 }
 

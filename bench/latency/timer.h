@@ -3,9 +3,9 @@
 // worth: its rate, the cost of reading it, and its step.
 //
 // Owns     nothing; struct timer is filled once, before anything is measured.
-// Holds    least <= overhead <= typical; all are what a pair of reads with nothing between them shows.
-//          The least alone will not do: where the counter goes up in steps (26 ticks on some machines),
-//          it is one step less in some processes and not in others, and would part their figures.
+// Holds    least <= overhead, least <= typical: what a pair of reads with nothing between them shows.
+//          Where the counter goes up in steps (26 ticks on some machines), any one quantile of these is
+//          a step more in one process and a step less in the next; their mean is not.
 
 #ifndef MALLOW_BENCH_LATENCY_TIMER_H
 #define MALLOW_BENCH_LATENCY_TIMER_H
@@ -16,7 +16,7 @@
 
 struct timer {
     uint64_t least;    // ticks: the least that an empty pair of reads took
-    uint64_t overhead; // ticks: the least that one pair in a hundred took; taken off every value
+    uint64_t overhead; // ticks: the mean of those that nothing disturbed; taken off every value
     uint64_t typical;  // ticks: their median
     uint64_t step;     // ticks: the least difference between two values; no figure is finer
     double ns_per_tick;

@@ -195,7 +195,8 @@ static void the_timer_agrees_with_the_kernels_clock(void **state)
     (void)state;
     struct timer timer;
     timer_calibrate(&timer);
-    CHECK(timer.least <= timer.overhead && timer.overhead <= timer.typical && timer.step >= 1 && timer.ns_per_tick > 0, "calibration");
+    CHECK(timer.least <= timer.overhead && timer.overhead <= 2 * timer.typical + 1, "the clock's cost");
+    CHECK(timer.step >= 1 && timer.ns_per_tick > 0, "the clock's step and rate");
     // A pause between the two clocks' reads spoils one try, not all.
     bool agree = false;
     for (int i = 0; i < 20 && !agree; i++) {

@@ -72,7 +72,7 @@ pub struct Timer {
     pub ns_per_tick: f64,
     /// The least of an empty pair of reads.
     pub least_ns: f64,
-    /// The least of one in a hundred; taken off.
+    /// The mean of those that nothing disturbed; taken off.
     pub overhead_ns: f64,
     /// Their median.
     pub typical_ns: f64,
