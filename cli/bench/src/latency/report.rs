@@ -359,7 +359,9 @@ fn lowest(
         std::cmp::Ordering::Equal => "level",
         std::cmp::Ordering::Greater => "BEHIND",
     };
-    let overlap = our_range.0 <= range.1 && range.0 <= our_range.1;
+    // One round alone has no range.
+    let ranges = our_range.0 < our_range.1 || range.0 < range.1;
+    let overlap = ranges && our_range.0 <= range.1 && range.0 <= our_range.1;
     let doubt = if overlap {
         "; their rounds overlap"
     } else {
