@@ -7,7 +7,7 @@
 #   make test-arm64    the arm64 build, by qemu        make peers            newest peers, crates.io
 #   make tidy          the code's own rules           make amalgamation     build/mallow.c, one file
 #   make install       PREFIX=/usr/local DESTDIR=      make bench-pages      user-mode page experiment
-#   make clean
+#   make clean                                         make bench-latency    tails; -latency-quick
 #
 # What a target needs beyond a C compiler, CMake, Ninja, Python and cargo: tools/bootstrap.sh.
 JOBS   ?= $(shell nproc)
@@ -17,8 +17,8 @@ configure = @mkdir -p build; cmake --preset $(1) $(2) > build/configure-$(1).log
             || { cat build/configure-$(1).log; exit 1; }
 compile   = @cmake --build $(1) -j $(JOBS) $(if $(2),--target $(2))
 
-.PHONY: all lib cli demo test test-arm64 bench bench-quick bench-classics bench-pages bench-programs \
-        peers tidy amalgamation install clean
+.PHONY: all lib cli demo test test-arm64 bench bench-quick bench-classics bench-pages \
+        bench-latency bench-latency-quick bench-programs peers tidy amalgamation install clean
 .NOTPARALLEL:
 
 all:
@@ -46,7 +46,7 @@ bench-programs:
 	$(call configure,release,-DMALLOW_BENCH=ON)
 	$(call compile,build,lib cli bench-programs)
 
-bench bench-quick bench-classics bench-pages: bench-programs
+bench bench-quick bench-classics bench-pages bench-latency bench-latency-quick: bench-programs
 	tools/bench.sh $@
 
 peers:

@@ -1,176 +1,161 @@
 // SPDX-License-Identifier: MIT
-// Latency of single calls: how long one malloc or one free takes, from the median to the worst.
+// Latency of malloc and free, from the median to the worst call, in the modes of mode_*.c.
 //
-// Method   each call lies between two reads of the time-stamp counter (rdtscp and lfence on x86-64,
-//          cntvct on arm64), calibrated against CLOCK_MONOTONIC; the smallest time of an empty pair
-//          of reads is taken off. Histograms are log-linear with 64 steps an octave (below 1.6 %).
-//          The first row is the same loop without any call: what it shows is the machine, not the
-//          allocator, and no row can be trusted below it.
-// Source   after the tail metrics of the PMAD benchmark (p50 ... p99.9, parts per million above a
-//          bound) and Gil Tene's HdrHistogram (the bucket layout), both as described; written anew.
-// Threads  the remote rows hand blocks through a ring from one thread to another; each side times
-//          its own calls.
+// Method   docs/method/latency.md. The allocator is the one that is preloaded; one run says nothing
+//          about another: `mallow-bench latency` runs all of them in turn and compares.
+// Usage    latency [MODE...] [name=value...]: a MODE is a name, or what precedes its dash, "churn".
+//          Without one: the gate, then every mode. `latency list` prints the names.
+// Ends     with status 1 when the gate fails, a timed call fails, or a block loses its content.
 
-#include "latency.h"
-#include "common.h"
+#include "gate.h"
+#include "output.h"
 
-#include <stdatomic.h>
+enum { MODES_MAX = 64 };
 
-enum { RING_SLOTS = 4096, LIVE_SLOTS = 20000 };
-
-struct block {
-    void *address;
-    size_t size;
+struct choice {
+    char *words[MODES_MAX];
+    size_t count;
 };
 
-struct ring {
-    struct block slots[RING_SLOTS];
-    _Alignas(64) _Atomic uint64_t head; // blocks pushed; written by the producer
-    _Alignas(64) _Atomic uint64_t tail; // blocks popped; written by the consumer
-};
-
-struct pair {
-    struct histogram allocate;
-    struct histogram release;
-};
-
-struct side {
-    struct ring *ring;
-    struct pair *times;
-    uint64_t ops;
-    uint64_t overhead;
-};
-
-// Sizes as programs ask for them: most below 256 bytes, one in 64 up to 64 KiB.
-static size_t mixed_size(uint64_t *seed) {
-    const uint64_t r = bench_random(seed);
-    if ((r & 63) == 0) {
-        return 1 + ((r >> 8) & 0xffff);
-    }
-    return 8 + ((r >> 8) % ((r & 64) != 0 ? 1024 : 248));
-}
-
-static void *timed_malloc(size_t size, uint64_t overhead, struct histogram *times) {
-    const uint64_t start = latency_ticks();
-    void *const block = malloc(size);
-    const uint64_t end = latency_ticks();
-    histogram_add(times, end - start, overhead);
-    bench_stamp(bench_need(block, size), size);
-    return block;
-}
-
-static void timed_free(void *block, uint64_t overhead, struct histogram *times) {
-    const uint64_t start = latency_ticks();
-    free(block);
-    const uint64_t end = latency_ticks();
-    histogram_add(times, end - start, overhead);
-}
-
-static void run_empty(uint64_t ops, uint64_t overhead, struct histogram *times) {
-    for (uint64_t i = 0; i < ops; i++) {
-        const uint64_t start = latency_ticks();
-        __asm__ volatile("" : : : "memory");
-        const uint64_t end = latency_ticks();
-        histogram_add(times, end - start, overhead);
-    }
-}
-
-// One block of 64 bytes, taken and given back at once.
-static void run_hot(uint64_t ops, uint64_t overhead, struct pair *times) {
-    for (uint64_t i = 0; i < ops; i++) {
-        timed_free(timed_malloc(64, overhead, &times->allocate), overhead, &times->release);
-    }
-}
-
-// LIVE_SLOTS blocks of mixed sizes; a random one is replaced in every step.
-static void run_mixed(uint64_t ops, uint64_t overhead, struct pair *times) {
-    static struct block live[LIVE_SLOTS];
-    uint64_t seed = 1;
-    for (uint64_t i = 0; i < ops; i++) {
-        struct block *const slot = &live[bench_below(&seed, LIVE_SLOTS)];
-        if (slot->address != NULL) {
-            bench_check(slot->address, slot->size);
-            timed_free(slot->address, overhead, &times->release);
+static bool chosen(const struct choice *choice, const char *name) {
+    for (size_t i = 0; i < choice->count; i++) {
+        const size_t length = strlen(choice->words[i]);
+        if (strncmp(choice->words[i], name, length) == 0 &&
+            (name[length] == '\0' || name[length] == '-')) {
+            return true;
         }
-        slot->size = mixed_size(&seed);
-        slot->address = timed_malloc(slot->size, overhead, &times->allocate);
     }
-    for (size_t i = 0; i < LIVE_SLOTS; i++) {
-        free(live[i].address);
-        live[i].address = NULL;
-    }
+    return choice->count == 0;
 }
 
-static void *produce(void *argument) {
-    const struct side *const side = argument;
-    struct ring *const ring = side->ring;
-    uint64_t seed = 2;
-    for (uint64_t i = 0; i < side->ops; i++) {
-        const size_t size = mixed_size(&seed);
-        void *const block = timed_malloc(size, side->overhead, &side->times->allocate);
-        while (i - atomic_load_explicit(&ring->tail, memory_order_acquire) >= RING_SLOTS) {
-            sched_yield();
+// Takes the words without '=' out of the arguments.
+static int take_words(int argc, char **argv, struct choice *choice) {
+    int left = 1;
+    for (int i = 1; i < argc; i++) {
+        if (strchr(argv[i], '=') != NULL || argv[i][0] == '-') {
+            argv[left++] = argv[i];
+        } else if (choice->count < MODES_MAX) {
+            choice->words[choice->count++] = argv[i];
         }
-        ring->slots[i % RING_SLOTS] = (struct block){block, size};
-        atomic_store_explicit(&ring->head, i + 1, memory_order_release);
     }
-    return NULL;
+    return left;
 }
 
-static void *consume(void *argument) {
-    const struct side *const side = argument;
-    struct ring *const ring = side->ring;
-    for (uint64_t i = 0; i < side->ops; i++) {
-        while (atomic_load_explicit(&ring->head, memory_order_acquire) == i) {
-            sched_yield();
+static bool known(const char *word, const struct mode *modes, size_t count) {
+    static const char *const others[] = {"gate", "startup", "memory", "list"};
+    const struct choice alone = {.words = {(char *)(uintptr_t)word}, .count = 1};
+    bool found = false;
+    for (size_t i = 0; i < BENCH_COUNT(others); i++) {
+        found |= strcmp(word, others[i]) == 0;
+    }
+    for (size_t i = 0; i < count; i++) {
+        found |= chosen(&alone, modes[i].name);
+    }
+    return found;
+}
+
+static void print_list(const struct mode *modes, size_t count) {
+    printf("gate\nstartup\nmemory\n");
+    for (size_t i = 0; i < count; i++) {
+        printf("%s\n", modes[i].name);
+    }
+}
+
+static bool only(const struct choice *choice, const char *word) {
+    return choice->count == 1 && strcmp(choice->words[0], word) == 0;
+}
+
+static void run_processes(const struct choice *choice, const struct settings *settings,
+                          struct output *output) {
+    static struct startup_result startup;
+    for (uint64_t i = 0; chosen(choice, "startup") && i < settings->starts; i++) {
+        process_startup(&startup);
+        output_startup(output, &startup);
+    }
+    for (size_t i = 0; chosen(choice, "memory") && i < MODE_SIZE_COUNT; i++) {
+        struct memory_result memory;
+        process_memory(&memory, mode_sizes[i], settings->memory);
+        output_memory(output, mode_sizes[i], &memory);
+    }
+}
+
+struct conditions {
+    uint64_t pin, fifo, json;
+};
+
+static void read_options(int argc, char **argv, struct settings *settings,
+                         struct conditions *conditions) {
+    *settings = (struct settings){.hot = 300000, .single = 1000000, .churn = 4000000,
+                                  .mixed = 4000000, .order = 65536, .pipeline = 2000000,
+                                  .remote = 4000000, .threads = 2, .thread_steps = 2000000,
+                                  .live = 262144, .memory = 64 * BENCH_MIB, .starts = 5};
+    *conditions = (struct conditions){.pin = MACHINE_PIN_AUTO, .fifo = MACHINE_FIFO_AUTO};
+    const struct bench_option table[] = {
+        {"hot", &settings->hot, "blocks of 32 pairs at each size"},
+        {"single", &settings->single, "pairs at each size, timed call by call (4 times at 64 B)"},
+        {"churn", &settings->churn, "replacements at each size"},
+        {"mixed", &settings->mixed, "replacements"},
+        {"live", &settings->live, "blocks alive in churn and mixed"},
+        {"order", &settings->order, "blocks taken and given back in each of the 100 windows"},
+        {"pipeline", &settings->pipeline, "messages"},
+        {"remote", &settings->remote, "blocks handed from one thread to the other"},
+        {"threads", &settings->threads, "threads of the mode `threads`"},
+        {"thread_steps", &settings->thread_steps, "replacements of each of these"},
+        {"memory", &settings->memory, "bytes asked for at each size"},
+        {"starts", &settings->starts, "processes started"},
+        {"pin", &conditions->pin, "processor to run on (9999: choose one, 9998: any)"},
+        {"fifo", &conditions->fifo, "SCHED_FIFO: 0 no, 1 yes, 2 on an isolated processor"},
+        {"json", &conditions->json, "1: JSON lines"},
+    };
+    BENCH_OPTIONS(argc, argv, table);
+}
+
+static void run_modes(const struct choice *choice, const struct settings *settings,
+                      const struct conditions *conditions, const struct mode *modes,
+                      size_t count) {
+    const uint64_t stolen = machine_stolen_ms();
+    struct machine machine;
+    machine_prepare(&machine, conditions->pin, (enum machine_fifo)conditions->fifo);
+    struct output output = {.json = conditions->json != 0};
+    timer_calibrate(&output.timer);
+    output_begin(&output, &machine);
+    for (size_t i = 0; i < count; i++) {
+        if (chosen(choice, modes[i].name)) {
+            const struct mode_result result = mode_run(&modes[i], &machine, &output.timer);
+            output_mode(&output, &modes[i], &result);
         }
-        const struct block block = ring->slots[i % RING_SLOTS];
-        atomic_store_explicit(&ring->tail, i + 1, memory_order_release);
-        bench_check(block.address, block.size);
-        timed_free(block.address, side->overhead, &side->times->release);
     }
-    return NULL;
-}
-
-static void run_remote(uint64_t ops, uint64_t overhead, struct pair *times) {
-    static struct ring ring;
-    struct side side = {&ring, times, ops, overhead};
-    const pthread_t producer = bench_thread(produce, &side);
-    const pthread_t consumer = bench_thread(consume, &side);
-    pthread_join(producer, NULL);
-    pthread_join(consumer, NULL);
+    run_processes(choice, settings, &output);
+    output_end(&output, machine_stolen_ms() - stolen);
 }
 
 int main(int argc, char **argv) {
-    uint64_t ops = 4000000;
-    const struct bench_option table[] = {{"ops", &ops, "timed steps of each workload"}};
-    BENCH_OPTIONS(argc, argv, table);
+    process_child_if_asked(argc, argv);
+    // Standard output's buffer would else come from the allocator.
+    static char buffer[1 << 16];
+    setvbuf(stdout, buffer, _IOFBF, sizeof buffer);
 
-    const uint64_t overhead = latency_overhead();
-    const double ns_per_tick = latency_ns_per_tick();
-    static struct histogram noise;
-    static struct pair hot, mixed, remote;
-
-    run_empty(ops, overhead, &noise);
-    run_hot(ops, overhead, &hot);
-    run_mixed(ops, overhead, &mixed);
-    run_remote(ops, overhead, &remote);
-
-    printf("latency of one call in ns, %" PRIu64 " steps a row; timer %.1f ns taken off, "
-           "1 tick = %.3f ns\n",
-           ops, (double)overhead * ns_per_tick, ns_per_tick);
-    histogram_head();
-    histogram_print("no call (noise)", &noise, ns_per_tick);
-    histogram_print("64 B malloc", &hot.allocate, ns_per_tick);
-    histogram_print("64 B free", &hot.release, ns_per_tick);
-    histogram_print("mixed malloc", &mixed.allocate, ns_per_tick);
-    histogram_print("mixed free", &mixed.release, ns_per_tick);
-    histogram_print("remote malloc", &remote.allocate, ns_per_tick);
-    histogram_print("remote free", &remote.release, ns_per_tick);
-
-    static struct histogram all;
-    histogram_merge(&all, &mixed.allocate);
-    histogram_merge(&all, &mixed.release);
-    bench_score(histogram_quantile(&all, 0.9999, ns_per_tick), "ns_p99.99_mixed");
+    struct choice choice = {.count = 0};
+    struct settings settings;
+    struct conditions conditions;
+    argc = take_words(argc, argv, &choice);
+    read_options(argc, argv, &settings, &conditions);
+    static struct mode modes[MODES_MAX];
+    const size_t count = mode_list(&settings, modes, MODES_MAX);
+    for (size_t i = 0; i < choice.count; i++) {
+        if (!known(choice.words[i], modes, count)) {
+            bench_fail("no mode '%s'; see %s list", choice.words[i], argv[0]);
+        }
+    }
+    if (only(&choice, "list")) {
+        print_list(modes, count);
+        return 0;
+    }
+    if (chosen(&choice, "gate") && !gate_pass(only(&choice, "gate"))) {
+        return 1;
+    }
+    if (!only(&choice, "gate")) {
+        run_modes(&choice, &settings, &conditions, modes, count);
+    }
     return 0;
 }

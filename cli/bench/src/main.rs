@@ -3,6 +3,8 @@
 //! picture.
 
 mod classics;
+mod latency;
+mod latency_command;
 mod pages;
 mod report;
 mod results;
@@ -94,6 +96,7 @@ fn cli() -> Command {
             "bench/results/<date>-<commit>-pages.json",
         )
         .arg(option("show", "FILE", "Run nothing: print a result file, and draw its picture again")))
+        .subcommand(latency_command::command())
         .subcommand(experiment(
             "classics",
             "The published tests of unalloc, CPE357 and nedmalloc, under mallow and every peer, beside the \
@@ -128,6 +131,7 @@ fn main() -> ExitCode {
     let result = match matches.subcommand() {
         Some(("report", matches)) => report_main(matches),
         Some(("pages", matches)) => pages_main(matches),
+        Some(("latency", matches)) => latency_command::run(matches),
         Some(("classics", matches)) => classics_main(matches),
         _ => bench_main(&matches),
     };

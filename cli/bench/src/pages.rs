@@ -7,7 +7,7 @@ use std::path::Path;
 
 use mallow_measure::allocators::Allocator;
 use mallow_measure::machine::Machine;
-use mallow_measure::panels::{self, Line, Panel};
+use mallow_measure::panels::{self, Axis, Line, Panel};
 use mallow_measure::progress::Progress;
 use mallow_measure::session::{self, Job};
 use mallow_measure::stats;
@@ -378,6 +378,7 @@ pub fn picture(pages: &Pages) -> Result<String, String> {
         .enumerate()
         .map(|(at, (_, title))| Panel {
             title: (*title).into(),
+            axis: Axis::Bytes,
             least_ns: if title.ends_with("per page") {
                 1.0
             } else {

@@ -194,6 +194,104 @@ fn the_page_experiment_asks_the_kernel_and_the_allocators() {
     assert_eq!(text(&again.stdout), said);
 }
 
+/// A latency program that prints its figures, or whose gate fails.
+fn latency_script(gate: &str) -> String {
+    let times = |subject: &str, ns: u32| {
+        format!(
+            r#"echo '{{"row":"times","mode":"churn-64","size":64,"unit":1,"threads":1,"subject":"{subject}","call":"both","faults":0,"switches":0,"count":1000000,"mean":{ns},"max":9000,"quantiles":[{ns},{ns},{ns},{ns},{ns},700],"machine":[0,0,0,0,0,500],"ppm":[1,0,0,0],"drift":1,"worst_window":1,"curve":[{ns},{ns}]}}'"#
+        )
+    };
+    format!(
+        r#"case "$*" in
+list) echo gate churn-64 | tr ' ' '\n'; exit 0 ;;
+*gate) {gate} ;;
+esac
+case "$*" in *pin=1*fifo=2*churn-64) ;; *) exit 3 ;; esac
+echo '{{"row":"machine","isolated":"1","nohz_full":"","clocksource":"tsc","rt_runtime_us":950000,"load":0.5,"pinned":1,"on_isolated":true,"fifo":true,"processors":1}}'
+echo '{{"row":"timer","source":"rdtscp","ns_per_tick":0.4,"least_ns":10,"overhead_ns":10,"typical_ns":20,"step_ns":1}}'
+{}
+{}
+echo '{{"row":"end","stolen_ms":0}}'"#,
+        times("floor", 11),
+        times("malloc", 42)
+    )
+}
+
+#[test]
+fn the_latency_run_begins_with_the_gate_and_shows_what_it_wrote() {
+    let passes = latency_script("echo 'gate: NOTED: impossible sizes are refused'; exit 0");
+    let root = programs("latency", &[("latency", &passes)]);
+    let out = root.join("out/latency.json");
+    let arguments = [
+        "latency",
+        "--no-mallow",
+        "--peers",
+        "glibc",
+        "--quiet",
+        "-n",
+        "2",
+        "--pin",
+        "1",
+    ];
+    let output = bench_in(
+        &root,
+        &[&arguments[..], &["--out", out.to_str().unwrap()]].concat(),
+    );
+    let said = text(&output.stdout);
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    let row = said.lines().find(|l| l.starts_with("glibc")).unwrap();
+    let words: Vec<&str> = row.split_whitespace().collect();
+    assert_eq!(
+        (words[1], words[7], words.last()),
+        ("42.0", "700", Some(&"200")),
+        "{said}"
+    );
+    assert!(said.contains("note: glibc fails the gate's check 'impossible sizes are refused'"));
+    assert!(
+        said.contains("sched_rt_runtime_us") && !said.contains("NOT AN ISOLATED"),
+        "{said}"
+    );
+    let picture = root.join("out/second.svg");
+    let again = bench_in(
+        &root,
+        &[
+            "latency",
+            "--show",
+            out.to_str().unwrap(),
+            "--picture",
+            picture.to_str().unwrap(),
+        ],
+    );
+    assert_eq!(text(&again.stdout), said);
+    assert!(picture.exists() && out.with_extension("svg").exists());
+}
+
+#[test]
+fn an_allocator_that_fails_the_gate_is_not_measured() {
+    let fails = latency_script("echo 'gate: FAILED: calloc gives zeroes'; exit 1");
+    let root = programs("latency-gate", &[("latency", &fails)]);
+    let out = root.join("latency.json");
+    let arguments = [
+        "latency",
+        "--no-mallow",
+        "--peers",
+        "glibc",
+        "--quiet",
+        "--pin",
+        "1",
+    ];
+    let output = bench_in(
+        &root,
+        &[&arguments[..], &["--out", out.to_str().unwrap()]].concat(),
+    );
+    let said = text(&output.stdout);
+    assert!(
+        said.contains("PROBLEM: glibc: gate: exit status 1 gate: FAILED: calloc gives zeroes"),
+        "{said}"
+    );
+    assert!(!said.contains("churn-64"), "{said}");
+}
+
 #[test]
 fn the_classics_are_tables_of_published_and_measured_figures() {
     let scripts = [

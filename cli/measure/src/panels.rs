@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-//! A picture of several panels with the same lines in each: a time in ns over a size in bytes, both on
-//! logarithmic axes. One legend for all; what matters is drawn thick and last.
+//! A picture of several panels with the same lines in each: a time in ns over a size in bytes or over a
+//! percentile, both on logarithmic axes. One legend for all; what matters is drawn thick and last.
 
 use plotters::coord::Shift;
 use plotters::prelude::*;
@@ -13,7 +13,7 @@ use crate::chart::{colour, text, Failure, FAINT, INK};
 pub struct Line {
     /// Its name in the legend; the same name has the same colour in all panels.
     pub key: String,
-    /// Bytes and nanoseconds.
+    /// Where the panel's axis has it, and nanoseconds.
     pub points: Vec<(f64, f64)>,
     /// Drawn thick.
     pub strong: bool,
@@ -21,11 +21,38 @@ pub struct Line {
     pub dotted: bool,
 }
 
+/// What lies along a panel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Axis {
+    /// A size in bytes, by powers of two.
+    Bytes,
+    /// A percentile, as the number of its nines: 1 is 90 %, 2 is 99 %.
+    Nines,
+}
+
+impl Axis {
+    fn place(self, x: f64) -> f64 {
+        match self {
+            Axis::Bytes => x.log2(),
+            Axis::Nines => x,
+        }
+    }
+
+    fn label(self, place: f64) -> String {
+        match self {
+            Axis::Bytes => tick(place, |v| bytes(v.exp2())),
+            Axis::Nines => tick(place, nines),
+        }
+    }
+}
+
 /// One panel.
 #[derive(Clone, Debug)]
 pub struct Panel {
     /// Above it.
     pub title: String,
+    /// What the lines' first figures are.
+    pub axis: Axis,
     /// Times below this are within the clock's resolution, and drawn at it.
     pub least_ns: f64,
     /// The lines, weakest first.
@@ -72,13 +99,14 @@ where
     B::ErrorType: 'static,
 {
     let points = || panel.lines.iter().flat_map(|line| &line.points);
-    let (x0, x1) = bounds(points().map(|p| p.0.log2()));
+    let (x0, x1) = bounds(points().map(|p| panel.axis.place(p.0)));
     let (y0, y1) = bounds(points().map(|p| p.1.max(panel.least_ns).log10()));
     let (y0, y1) = ((y0 + 1e-6).floor(), (y1 + 0.05).ceil());
     area.draw_text(&panel.title, &text(15), (58, 6))?;
     let mut chart = ChartBuilder::on(area)
         .margin(10)
         .margin_top(28)
+        .margin_right(24) // half of the last label
         .x_label_area_size(26)
         .y_label_area_size(52)
         .build_cartesian_2d(x0..x1, y0..y1)?;
@@ -86,7 +114,7 @@ where
         .configure_mesh()
         .x_labels(8)
         .y_labels((y1 - y0) as usize + 1)
-        .x_label_formatter(&|x| tick(*x, |v| bytes(v.exp2())))
+        .x_label_formatter(&|x| panel.axis.label(*x))
         .y_label_formatter(&|y| tick(*y, |v| time(10f64.powf(v))))
         .axis_style(INK)
         .light_line_style(TRANSPARENT)
@@ -97,7 +125,7 @@ where
         let places: Vec<(f64, f64)> = line
             .points
             .iter()
-            .map(|(x, y)| (x.log2(), y.max(panel.least_ns).log10()))
+            .map(|(x, y)| (panel.axis.place(*x), y.max(panel.least_ns).log10()))
             .collect();
         let style = stroke(line, at);
         if line.dotted {
@@ -168,6 +196,16 @@ fn tick(value: f64, name: impl Fn(f64) -> String) -> String {
     }
 }
 
+/// The percentile with so many nines, without its sign: "0", "90", "99.9".
+fn nines(count: f64) -> String {
+    match count as i32 {
+        0 => "0".into(),
+        1 => "90".into(),
+        2 => "99".into(),
+        more => format!("99.{}", "9".repeat(more.max(3) as usize - 2)),
+    }
+}
+
 /// Bytes as a power of 1,024: "64K", "1G".
 pub fn bytes(value: f64) -> String {
     let units = ["", "K", "M", "G", "T"];
@@ -217,6 +255,7 @@ mod tests {
         ];
         let panel = |title: &str| Panel {
             title: title.into(),
+            axis: Axis::Bytes,
             least_ns: 10.0,
             lines: lines.to_vec(),
         };
@@ -243,12 +282,21 @@ mod tests {
                 "b",
                 &[Panel {
                     title,
+                    axis: Axis::Bytes,
                     least_ns,
                     lines
                 }]
             )
             .is_ok());
         }
+    }
+
+    #[test]
+    fn percentiles_are_named_by_their_nines() {
+        let names = [0.0, 1.0, 2.0, 3.0, 6.0].map(|n| Axis::Nines.label(n));
+        assert_eq!(names, ["0", "90", "99", "99.9", "99.9999"]);
+        assert_eq!(Axis::Nines.label(2.5), "");
+        assert_eq!(Axis::Bytes.label(16.0), "64K");
     }
 
     #[test]
