@@ -120,7 +120,7 @@ static MALLOW_NOINLINE void api_free_far(struct process *process, void *block) {
 }
 
 MALLOW_INTERNAL MALLOW_NOINLINE void api_free_slow(void *block) {
-    if (block == NULL) {
+    if (heap_free_hot(heap_current(), (uintptr_t)block) || block == NULL) {
         return;
     }
     struct process *const process = process_ready();

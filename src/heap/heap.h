@@ -156,6 +156,12 @@ enum heap_hold {
 };
 MALLOW_INTERNAL enum heap_hold heap_hold_slab(struct heap *heap, struct slab *slab);
 
+// Gives the block that the class's current slab has been lent back to its own slab.
+MALLOW_INTERNAL void heap_return_lent(struct heap *heap, unsigned class_index);
+
+// Whether the block, of a full slab, is lent: free, and the next of its class to be handed out.
+MALLOW_INTERNAL bool heap_is_lent(const struct slab *slab, size_t index);
+
 // Claims an abandoned heap for a moment; false if somebody else has it.
 MALLOW_INTERNAL bool heap_claim(struct heap *heap);
 
@@ -185,8 +191,10 @@ MALLOW_INTERNAL struct slab *heap_queue_first(const struct heap *heap, unsigned 
 // Makes room for the places of a medium class; false: no memory.
 MALLOW_INTERNAL bool heap_prepare_class(struct heap *heap, unsigned class_index);
 MALLOW_INTERNAL void heap_set_current(struct heap *heap, unsigned class_index, struct slab *slab);
-// Takes the current slab out of its place and queues, marks or releases it according to what it
-// holds.
+// When a full slab of this heap ceases to be full: the block that it has lent comes back.
+MALLOW_INTERNAL void heap_settle_lent(struct heap *heap, struct slab *slab);
+// Takes the current slab, without a lent block, out of its place and queues, marks or releases it
+// according to what it holds.
 MALLOW_INTERNAL void heap_retire_current(struct heap *heap, unsigned class_index);
 // To the end of the queue: a slab that has just got its first free block should gather more of them
 // before it is used, so that each use of the slow path yields many blocks.
@@ -224,6 +232,11 @@ struct heap_block {
 // without a lock: exact for a pointer that the caller may use.
 MALLOW_INTERNAL struct heap_block heap_identify(const struct heap_shared *shared,
                                                 uintptr_t address);
+
+// Frees a block of a full slab of this heap by lending it to the class's current slab, as the next
+// to be handed out, if that has no hot block: the cache has it, and the slab stays full. Where a
+// program replaces blocks of a large population, that is nearly every free. False: nothing done.
+MALLOW_INTERNAL bool heap_free_hot(struct heap *heap, uintptr_t address);
 
 // Frees `address` if it is the start of a block in the first slice of a slab in the primary arena,
 // as most blocks are: at the least cost, whoever owns the slab. False: nothing done.

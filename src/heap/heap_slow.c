@@ -15,6 +15,7 @@ static bool heap_give_up_if_spare(struct heap *heap, unsigned class_index) {
     if (slab == NULL) {
         return false;
     }
+    heap_return_lent(heap, class_index);
     slab_cool(slab);
     if (!slab_is_unused(slab)) {
         return false;
@@ -120,6 +121,7 @@ static MALLOW_NOINLINE struct slab *heap_refill(struct heap *heap, unsigned clas
             heap_check_word(heap, slab);
             return slab;
         }
+        heap_return_lent(heap, class_index);
         heap_retire_current(heap, class_index);
     }
     slab = heap_next_slab(heap, class_index);

@@ -18,6 +18,7 @@ MALLOW_RACY_READ static void snapshot_add_slab(struct snapshot *snapshot, const 
     if (live > slab->capacity_count) {
         live = 0; // caught between two steps of its owner
     }
+    live -= slab_has_lent(slab); // another slab counts it; the sum is what matters
     struct snapshot_class *const row = &snapshot->classes[class_index];
     row->slab_count++;
     row->live_count += live;
