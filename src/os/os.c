@@ -26,6 +26,7 @@ static void os_count(_Atomic(uint64_t) *counter) {
 }
 
 MALLOW_INTERNAL void os_init(struct os *os) {
+    os_charge_init(os);
     const unsigned long page_bytes = getauxval(AT_PAGESZ);
     os->page_bytes = page_bytes != 0 ? page_bytes : 4096;
     struct rlimit limit = {RLIM_INFINITY, RLIM_INFINITY};
