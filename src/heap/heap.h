@@ -256,8 +256,8 @@ MALLOW_INTERNAL size_t heap_relieve(struct heap_shared *shared, size_t bytes);
 MALLOW_INTERNAL void heap_make_way(struct heap_shared *shared);
 
 // A span, or a huge block, that was refused at level SOFT or by the kernel: gives back what is
-// kept, and tries again up to the hard limit; a span for a thread that was refused before, up to the
-// reserve's end.
+// kept, and tries again up to the hard limit; for a thread that was refused before, a span up to
+// level SPARE.
 MALLOW_INTERNAL struct arena_span heap_take_span_short(struct heap *heap, unsigned slice_count,
                                                        unsigned align_slices);
 // A small block for a thread that has been refused before, from units of a kibibyte, up to the

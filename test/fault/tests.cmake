@@ -17,7 +17,7 @@ mallow_program(many_mappings fault/many_mappings.c)
 mallow_add(fault.mappings_counted "check;plain;native" many_mappings)
 set_tests_properties(fault.mappings_counted PROPERTIES ENVIRONMENT "${preload}")
 set(under $<TARGET_FILE:under_limit> --preload $<TARGET_FILE:mallow>)
-mallow_add(fault.mappings_ceiling "check;plain;native" ${under} --maps 200 $<TARGET_FILE:many_mappings> 400 200)
+mallow_add(fault.mappings_ceiling "check;plain;native" ${under} --maps 200 $<TARGET_FILE:many_mappings> 250 120)
 foreach(program api_contract_libc api_every_size_libc api_alignment_libc api_bsd_and_strings_libc
                 model_long_run_libc thread_remote_libc hostile_mappings_used_up)
     mallow_add(fault.maps_1000.${program} "full;plain;native" ${under} --maps 1000 $<TARGET_FILE:${program}>)
