@@ -29,6 +29,13 @@ enum heap_state {
     HEAP_CLAIMED = 2,   // somebody is working in it for a moment
 };
 
+// What a thread may use of a limit's reserve.
+enum heap_refused {
+    HEAP_NOT_REFUSED = 0,
+    HEAP_REFUSED = 1,       // told NULL, or about to be: spans at level SPARE from the next call on
+    HEAP_REFUSED_SPANS = 2, // those too: small blocks from units of a kibibyte
+};
+
 struct heap_shared;
 
 // Classes of more than MALLOW_SMALL_BYTES_MAX: apart, since a thread with little data has none.
@@ -50,6 +57,8 @@ struct heap {
     uint8_t thin_counts[MALLOW_THIN_CLASS_COUNT]; // how many of a class did
     _Atomic(uint32_t) slab_count;                   // slabs owned
     uint32_t steal_cursor;                          // next class to look for a spare slab in
+    uint8_t refused;                                // enum heap_refused
+    bool attention;                                 // an event of os_charge is due
     struct slab_remote *taken;                      // posted slabs taken off `ready`
     struct slab_remote *later;                      // those that had too few free blocks
     // Written by other threads, on a line of its own.
@@ -126,12 +135,6 @@ MALLOW_INTERNAL uintptr_t heap_allocate(struct heap *heap, size_t size, bool zer
 // Any size and power of two alignment.
 MALLOW_INTERNAL uintptr_t heap_allocate_aligned(struct heap *heap, size_t size, size_t alignment,
                                                 bool zeroed);
-
-// Gives up current slabs that are wholly free.
-MALLOW_INTERNAL void heap_release_spare(struct heap *heap);
-
-// After huge blocks have grown: free pages of slabs, which cannot serve them, make way for them.
-MALLOW_INTERNAL void heap_make_way(struct heap_shared *shared);
 
 // To be called when malloc is about to take from another word of a slab: stops the program if
 // another thread has freed a free block of it as well.
@@ -210,6 +213,11 @@ MALLOW_INTERNAL void heap_release_slab(struct heap *heap, struct slab *slab);
 // an empty one released.
 MALLOW_INTERNAL void heap_slab_refilled(struct heap *heap, struct slab *slab, bool was_full);
 
+// Gives up the class's current slab if it is wholly free; whether it was.
+MALLOW_INTERNAL bool heap_give_up_if_spare(struct heap *heap, unsigned class_index);
+// Gives up all current slabs that are wholly free.
+MALLOW_INTERNAL void heap_release_spare(struct heap *heap);
+
 // ---- heap_free.c: freeing beyond the fast path, and asking about pointers -----------------------
 
 // What a pointer is. `huge` for the last, `slab` for the others.
@@ -251,6 +259,48 @@ MALLOW_INTERNAL bool heap_free(struct heap_shared *shared, struct heap *heap, ui
 // returns. `call` begins the message: "free", "realloc" ...
 MALLOW_INTERNAL void heap_report_misuse(const struct heap_shared *shared, uintptr_t address,
                                         const char *call);
+
+// ---- heap_relief.c: short of memory -------------------------------------------------------------
+
+// Gives back at least `bytes` of what is kept for speed, if there is so much; bytes released.
+MALLOW_INTERNAL size_t heap_relieve(struct heap_shared *shared, size_t bytes);
+
+// After huge blocks have grown: free pages of slabs, which cannot serve them, make way for them.
+MALLOW_INTERNAL void heap_make_way(struct heap_shared *shared);
+
+// A span, or a huge block, that was refused at level SOFT or by the kernel: gives back what is
+// kept, and tries again up to the hard limit; for a thread that was refused before, a span up to
+// level SPARE.
+MALLOW_INTERNAL struct arena_span heap_take_span_short(struct heap *heap, unsigned slice_count,
+                                                       unsigned align_slices);
+// A small block for a thread that has been refused before, from units of a kibibyte, up to the
+// limit itself; 0 if it has not, or there is none.
+MALLOW_INTERNAL uintptr_t heap_take_last(struct heap *heap, size_t size, bool zeroed);
+struct heap_huge_request {
+    size_t alignment;
+    size_t offset; // not 0: address + offset is what is aligned, and the block reads as zero
+    bool zeroed;
+};
+MALLOW_INTERNAL uintptr_t heap_huge_short(struct heap *heap, size_t size,
+                                          struct heap_huge_request request);
+// One attempt, at one level.
+MALLOW_INTERNAL uintptr_t heap_huge_try(struct heap_shared *shared, size_t size,
+                                        struct heap_huge_request request,
+                                        enum os_charge_level level);
+
+// huge_resize; if the soft limit refuses, once more after giving back.
+MALLOW_INTERNAL uintptr_t heap_huge_resize(struct heap_shared *shared, struct huge *huge,
+                                           size_t size, bool may_move);
+
+// After a growth: notes for the owner's next slow call whether something is due. `plenty`: it has
+// succeeded at level SOFT, and what was refused before is over.
+MALLOW_INLINE void heap_note_growth(struct heap *heap, bool plenty) {
+    if (plenty) {
+        heap->refused = HEAP_NOT_REFUSED;
+    }
+    heap->attention =
+        atomic_load_explicit(&heap->shared->os->charge.events, memory_order_relaxed) != 0;
+}
 
 // ---- heap_large.c: blocks with a span of their own ----------------------------------------------
 

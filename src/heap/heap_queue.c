@@ -166,3 +166,22 @@ MALLOW_INTERNAL void heap_retire_current(struct heap *heap, unsigned class_index
         heap_queue_push(heap, slab);
     }
 }
+
+MALLOW_INTERNAL bool heap_give_up_if_spare(struct heap *heap, unsigned class_index) {
+    struct slab *const slab = heap_current_slab(heap, class_index);
+    if (slab == NULL || slab_has_lent(slab)) {
+        return false; // a class that lends is at work
+    }
+    slab_cool(slab);
+    if (!slab_is_unused(slab)) {
+        return false;
+    }
+    heap_retire_current(heap, class_index);
+    return true;
+}
+
+MALLOW_INTERNAL void heap_release_spare(struct heap *heap) {
+    for (unsigned class_index = 0; class_index < MALLOW_CLASS_COUNT; class_index++) {
+        (void)heap_give_up_if_spare(heap, class_index);
+    }
+}

@@ -271,7 +271,8 @@ static MALLOW_NOINLINE void heap_free_remote_checked(struct heap_shared *shared,
 
 // To look at the bitmap is to fetch lines that the owner writes with every block. A full slab has
 // no free block but one that it may have lent. In a pending one the owner looks, before it uses a
-// word or gives the slab up (heap_check_twice): there only a block of the word in use is looked at here.
+// word or gives the slab up (heap_check_twice): there only a block of the word in use is looked at
+// here.
 MALLOW_INTERNAL void heap_free_remote(struct heap_shared *shared, struct slab *slab,
                                       struct slab_remote *remote, size_t index) {
     const uintptr_t flags = slab_owner(slab) & (SLAB_OWNER_FULL | SLAB_OWNER_PENDING);

@@ -106,4 +106,6 @@ MALLOW_INTERNAL void snapshot_take(const struct observe_sources *sources,
     snapshot->os_unmap_count = snapshot_load(&sources->os->unmap_count);
     snapshot->os_advise_count = snapshot_load(&sources->os->advise_count);
     snapshot->os_remap_count = snapshot_load(&sources->os->remap_count);
+    snapshot->held_bytes = snapshot_load(&sources->os->charge.held_bytes);
+    snapshot->refused_count = snapshot_load(&sources->os->charge.refused_count);
 }
