@@ -1,18 +1,18 @@
 // SPDX-License-Identifier: MIT
-// A server through several days, paced by the clock: requests come in waves, sessions of skewed sizes
-// and lives pile up and expire, caches fill and are dropped, big buffers come in bursts, jobs run in
-// threads of their own, the pool of workers grows and shrinks, and every night it idles.
+// A server through several days, paced by the clock: requests come in waves, sessions of skewed
+// sizes and lives pile up and expire, caches fill and are dropped, big buffers come in bursts, jobs
+// run in threads of their own, the pool of workers grows and shrinks, and every night it idles.
 //
 //   day    morning  day  burst  evening  night  idle | morning ...          | end: all freed, idle
 //   load   rising   high high   falling  low    none |
 //
 // Source   own program.
-// Threads  a coordinator, a pool of 2 to 6 workers, jobs. Work belongs to shards, a shard has its own
-//          random numbers, and a tick ends when all its shards are done: so each shard's operations
-//          are the same whatever the allocator and however late a tick is. A shard's worker changes
-//          as the pool does; messages, replies and what jobs leave behind are freed by others.
-// Checks   every block is filled when it comes and read back when it goes; `checksum` is made of what
-//          was read; at the end as many bytes have gone as have come.
+// Threads  a coordinator, a pool of 2 to 6 workers, jobs. Work belongs to shards, a shard has its
+//          own random numbers, and a tick ends when all its shards are done: so each shard's
+//          operations are the same whatever the allocator and however late a tick is. A shard's
+//          worker changes as the pool does; others free messages, replies and what jobs leave.
+// Checks   every block is filled when it comes and read back when it goes; `checksum` is made of
+//          what was read; at the end as many bytes have gone as have come.
 // Output   begin MS DAY PHASE THREADS      by the schedule, equal under every allocator
 //          live MS BYTES OPERATIONS        bytes asked for and not yet freed
 //          end OPERATIONS CHECKSUM         equal, too
@@ -379,7 +379,7 @@ static void pool_resize(size_t count) {
     pthread_mutex_unlock(&pool.lock);
 }
 
-// ---- jobs: threads that build something, free nine tenths of it, and end --------------------------
+// ---- jobs: threads that build something, free nine tenths of it, and end ------------------------
 
 static void *job_body(void *argument) {
     struct job *const job = argument;
@@ -550,7 +550,7 @@ static void set_up(uint64_t seed) {
 }
 
 int main(int argc, char **argv) {
-    uint64_t ms = 1200000, days = 10, rate = 4000, seed = 11;
+    uint64_t ms = 1200000, days = 10, rate = 6000, seed = 11;
     const struct bench_option table[] = {
         {"ms", &ms, "how long it runs"},
         {"days", &days, "cycles of load in that time"},

@@ -324,7 +324,9 @@ fn watch(
         if minutes > said {
             said = minutes;
             let total = lasts.as_secs_f64() / 60.0;
-            progress.say(&format!("long-run: minute {minutes} of {total:.1}, {going} processes"));
+            progress.say(&format!(
+                "long-run: minute {minutes} of {total:.1}, {going} processes"
+            ));
         }
         // A late sample shifts none of those after it.
         while due <= Instant::now() {

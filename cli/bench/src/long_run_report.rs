@@ -142,12 +142,24 @@ pub fn render(run: &LongRun) -> String {
         run.course.checksum
     );
     let mut rows = Table::new([
-        "allocator", "mean RSS", "/ live", "mean PSS", "peak", "idle", "all freed", "drift MiB/h", "rise",
-        "CPU s", "faults", "late ms",
+        "allocator",
+        "mean RSS",
+        "/ live",
+        "mean PSS",
+        "peak",
+        "idle",
+        "all freed",
+        "drift MiB/h",
+        "rise",
+        "CPU s",
+        "faults",
+        "late ms",
     ]);
     let held = figures(run, &live(run));
     let signed = |value: Option<f64>, unit: &str| {
-        value.map_or("-".into(), |v| format!("{v:+.1}{unit}").replace("-0.0", "+0.0"))
+        value.map_or("-".into(), |v| {
+            format!("{v:+.1}{unit}").replace("-0.0", "+0.0")
+        })
     };
     let row = |key: &str, f: &Figures, pss: Option<f64>, own: [String; 3]| {
         let ratio = held.as_ref().and_then(|h| stats::ratio(f.mean, h.mean));
@@ -222,8 +234,9 @@ pub fn picture(run: &LongRun) -> Result<String, String> {
     let last = days.last().copied().unwrap_or((0.0, 1.0));
     let end = shaded.last().map_or(last.1, |s| s.1);
     let picture = Timeline {
-        title: "A server's resident memory over time, under every allocator at once (lower is better)"
-            .into(),
+        title:
+            "A server's resident memory over time, under every allocator at once (lower is better)"
+                .into(),
         subtitle: format!(
             "{}, {}; commit {}; the same {} operations under each, fixed seed",
             run.machine.cpu,

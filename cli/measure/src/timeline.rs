@@ -100,6 +100,11 @@ where
         .flat_map(inside)
         .map(|p| p.1)
         .fold(1.0, f64::max);
+    let decimals = match span.1 - span.0 {
+        length if length < 1.0 => 2,
+        length if length < 15.0 => 1,
+        _ => 0,
+    };
     area.draw_text(title, &text(15), (70, 6))?;
     let mut chart = ChartBuilder::on(area)
         .margin(10)
@@ -121,7 +126,7 @@ where
         .y_labels(8)
         .x_desc("minutes")
         .y_desc("RSS, MiB")
-        .x_label_formatter(&|x| format!("{x:.1}"))
+        .x_label_formatter(&|x| format!("{x:.decimals$}"))
         .y_label_formatter(&|y| format!("{y:.0}"))
         .axis_style(INK)
         .light_line_style(TRANSPARENT)
@@ -148,9 +153,9 @@ where
 
 fn stroke(line: &Line, at: usize) -> ShapeStyle {
     match line.form {
-        Form::Strong => colour(&line.key, at).stroke_width(3),
+        Form::Strong => colour(&line.key, at).stroke_width(4),
         Form::Dashed => INK.stroke_width(2),
-        Form::Thin => colour(&line.key, at).mix(0.85).stroke_width(1),
+        Form::Thin => colour(&line.key, at).mix(0.8).stroke_width(2),
     }
 }
 
@@ -221,13 +226,19 @@ mod tests {
             line("live", Form::Dashed, &points),
         ]))
         .unwrap();
-        for word in ["title", "subtitle", "mean MiB", "the last day", "idle: no call made"] {
+        for word in [
+            "title",
+            "subtitle",
+            "mean MiB",
+            "the last day",
+            "idle: no call made",
+        ] {
             assert!(svg.contains(&format!("\n{word}\n")), "{word}");
         }
         for key in ["mallow", "je", "live"] {
             assert!(svg.contains(&format!("\n{key}\n")) && svg.contains(&format!("{key} figure")));
         }
-        assert!(svg.contains("stroke-width=\"3\""), "mallow is drawn thick");
+        assert!(svg.contains("stroke-width=\"4\""), "mallow is drawn thick");
     }
 
     #[test]

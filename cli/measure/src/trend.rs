@@ -150,9 +150,8 @@ mod tests {
                     (t, 20.0 + rise * t.floor() + 50.0 * (0.5 - t.fract()).abs())
                 })
                 .collect();
-            let spans: Vec<(f64, f64)> = (0..10)
-                .map(|i| (f64::from(i), f64::from(i + 1)))
-                .collect();
+            let spans: Vec<(f64, f64)> =
+                (0..10).map(|i| (f64::from(i), f64::from(i + 1))).collect();
             slope(&minima(&points, &spans))
         };
         assert!(saw(0.0).unwrap().abs() < 1e-9);
