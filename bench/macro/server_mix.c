@@ -14,6 +14,7 @@
 // Checks   every block is filled when it comes and read back when it goes; `checksum` is made of
 //          what was read; at the end as many bytes have gone as have come.
 // Output   begin MS DAY PHASE THREADS      by the schedule, equal under every allocator
+//                                          (`exit`: what is resident from then on says nothing)
 //          live MS BYTES OPERATIONS        bytes asked for and not yet freed
 //          end OPERATIONS CHECKSUM         equal, too
 //          own CPU_MS FAULTS LATE_MS       how this run fared
@@ -594,7 +595,9 @@ int main(int argc, char **argv) {
     drop_everything();
     settle(tick);
     begin(tick, days, "end", 2);
-    wait_for(start_ns, tick + rest_ms / TICK_MS);
+    tick += rest_ms / TICK_MS;
+    wait_for(start_ns, tick);
+    begin(tick, days, "exit", 2);
     const struct account sum = total();
     if (sum.live_bytes != 0) {
         bench_fail("%" PRId64 " bytes are left", sum.live_bytes);

@@ -12,6 +12,8 @@ const MIB: f64 = 1048576.0;
 const MS_A_MINUTE: f64 = 60_000.0;
 /// The name of the line of what the program holds.
 const LIVE: &str = "live bytes";
+/// The phase that is none: the process is being torn down.
+const EXIT: &str = "exit";
 
 /// One allocator's figures; bytes in MiB.
 #[derive(Clone, Debug, PartialEq)]
@@ -79,7 +81,7 @@ fn days(run: &LongRun) -> Vec<(f64, f64)> {
     for (phase, day, span) in spans(run) {
         match days.get_mut(day) {
             Some(known) => known.1 = span.1,
-            None if phase != "end" => days.push(span),
+            None if phase != "end" && phase != EXIT => days.push(span),
             None => {}
         }
     }
@@ -92,7 +94,10 @@ fn curve(run: &LongRun, subject: &Subject, kib: &[u64]) -> Vec<Point> {
         let ms = at.saturating_sub(subject.started_ms) as f64;
         (ms / MS_A_MINUTE, *kib as f64 / 1024.0)
     };
-    run.at_ms.iter().zip(kib).map(point).collect()
+    let exit = run.course.begins.iter().find(|b| b.phase == EXIT);
+    let exit = exit.map_or(f64::MAX, |b| b.at_ms as f64 / MS_A_MINUTE);
+    let points = run.at_ms.iter().zip(kib).map(point);
+    points.filter(|p| p.0 < exit).collect()
 }
 
 /// What the program holds, at the times of the samples.

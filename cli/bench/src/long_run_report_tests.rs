@@ -14,6 +14,8 @@ const DAY_MS: u64 = 60_000;
 fn kib(at_ms: u64, leak: u64) -> u64 {
     let (day, within) = (at_ms / DAY_MS, at_ms % DAY_MS);
     let level = match (day as usize >= DAYS, within < DAY_MS / 2) {
+        // Torn down while it is sampled: that must not count.
+        (true, _) if within >= 5_000 => return 1,
         (true, _) => 5,
         (false, true) => 300,
         (false, false) => 100,
@@ -41,7 +43,7 @@ fn subject(key: &str, at_ms: &[u64], leak: u64) -> Subject {
 
 fn run() -> LongRun {
     let end = DAYS as u64 * DAY_MS;
-    let at_ms: Vec<u64> = (1..=(end + 5_000) / 250).map(|i| i * 250).collect();
+    let at_ms: Vec<u64> = (1..=(end + 6_000) / 250).map(|i| i * 250).collect();
     let begin = |at_ms, day, phase: &str| Begin {
         at_ms,
         day,
@@ -60,6 +62,7 @@ fn run() -> LongRun {
         course.live.push((at, 100 << 20));
     }
     course.begins.push(begin(end, DAYS, "end"));
+    course.begins.push(begin(end + 5_000, DAYS, "exit"));
     course.live.push((end, 0));
     let mut failed = subject("rp", &at_ms, 0);
     failed.error = Some("killed".into());

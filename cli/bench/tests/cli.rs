@@ -399,7 +399,7 @@ fn a_long_run_in_short() {
     assert!(samples >= 4, "{samples} samples in three seconds");
     assert!(value["course"]["operations"].as_u64().unwrap() > 10_000);
     let begins = value["course"]["begins"].as_array().unwrap();
-    assert_eq!(begins.len(), 2 * 6 + 1);
+    assert_eq!(begins.len(), 2 * 6 + 2);
     assert!(root.join("long.svg").exists());
     let again = bench_in(&root, &["long-run", "--show", out]);
     assert_eq!(text(&again.stdout), said);
