@@ -5,6 +5,9 @@
 mod classics;
 mod latency;
 mod latency_command;
+mod long_run;
+mod long_run_command;
+mod long_run_report;
 mod pages;
 mod report;
 mod results;
@@ -103,17 +106,22 @@ fn cli() -> Command {
              published figures",
             "build/bench/results/bench-classics.json",
         ))
+        .subcommand(long_run_command::command())
 }
 
-/// A subcommand that runs programs of its own under the allocators.
+/// A subcommand that runs programs of its own under the allocators, in rounds.
 fn experiment(name: &'static str, about: &'static str, out: &str) -> Command {
+    single_experiment(name, about, out).arg(option("runs", "N", "Rounds [default: 1]").short('n'))
+}
+
+/// The same without rounds.
+fn single_experiment(name: &'static str, about: &'static str, out: &str) -> Command {
     Command::new(name)
         .about(about)
         .arg(
             option("out", "FILE", "Where results go")
                 .help(format!("Where results go [default: {out}]")),
         )
-        .arg(option("runs", "N", "Rounds [default: 1]").short('n'))
         .arg(option(
             "peers",
             "LIST",
@@ -133,6 +141,7 @@ fn main() -> ExitCode {
         Some(("pages", matches)) => pages_main(matches),
         Some(("latency", matches)) => latency_command::run(matches),
         Some(("classics", matches)) => classics_main(matches),
+        Some(("long-run", matches)) => long_run_command::run(matches),
         _ => bench_main(&matches),
     };
     match result {

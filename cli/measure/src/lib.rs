@@ -16,3 +16,5 @@ pub mod progress;
 pub mod session;
 pub mod stats;
 pub mod table;
+pub mod timeline;
+pub mod trend;
