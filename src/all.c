@@ -9,7 +9,21 @@
 #include "base/format.c"
 
 #include "os/os.c"
+#include "os/os_pages.c"
 #include "os/fatal.c"
+
+#include "pool/pool_status.c"
+#include "pool/pool_preset.c"
+#include "pool/pool_text.c"
+#include "pool/pool_layout.c"
+#include "pool/pool_plan.c"
+#include "pool/pool_format.c"
+#include "pool/pool_create.c"
+#include "pool/pool_remote.c"
+#include "pool/pool.c"
+#include "pool/pool_stats.c"
+#include "pool/pool_set.c"
+#include "pool/pool_host.c"
 
 #include "meta/meta.c"
 #include "meta/address_map.c"

@@ -46,7 +46,7 @@ enum mw_pool_status {
     MW_POOL_TOO_MANY_CLASSES = 3,   // more than MW_POOL_CLASSES_MAX
     MW_POOL_CLASS_SIZE_ZERO = 4,    // a class of 0 bytes
     MW_POOL_CLASS_SIZE_TOO_BIG = 5, // size or size * count exceeds PTRDIFF_MAX
-    MW_POOL_BAD_ALIGNMENT = 6,      // an alignment that is no power of two, or above 2^30
+    MW_POOL_BAD_ALIGNMENT = 6,      // an alignment that is no power of two from 8 to 2^30
     MW_POOL_DUPLICATE_CLASS = 7,    // two classes with blocks of the same size
     MW_POOL_SHARE_ZERO = 8,         // a class with neither share nor count
     MW_POOL_SHARES_MIXED = 9,       // some classes have a share, others a count (or one has both)
@@ -104,7 +104,7 @@ MW_API const char *mw_pool_status_name(enum mw_pool_status status);
 // A class of blocks. Any order of sizes will do; there is no largest size.
 struct mw_pool_class {
     size_t size_bytes;      // at least 1; rounded up to the alignment
-    size_t alignment_bytes; // a power of two; 0 means MW_POOL_ALIGNMENT_DEFAULT
+    size_t alignment_bytes; // a power of two from 8 to 2^30; 0 means MW_POOL_ALIGNMENT_DEFAULT
     size_t block_count;     // exact number of blocks, or 0 where shares are given
     uint32_t share_ppm;     // share of the pool in parts per million: MW_POOL_PERCENT(60)
 };
@@ -212,9 +212,10 @@ MW_API enum mw_pool_status mw_pool_last_status(const struct mw_pool *pool);
 // thread is a remote free if the pool has `remote`, else MW_POOL_NOT_OWNER.
 MW_API enum mw_pool_status mw_pool_free(struct mw_pool *pool, void *block);
 
-// Frees a block of another thread's pool (made with `remote`): wait-free, at most 4 atomic
-// operations; the owner takes it back, 64 blocks at a time, when it next runs out. The same checks,
-// and as exact: a block freed twice from two threads is a double free for one of them. ANY THREAD.
+// Frees a block of another thread's pool (made with `remote`): lock-free, at most 4 atomic operations
+// unless others interfere; the owner takes it back, 64 blocks at a time, when it next runs out. The
+// same checks, and as exact: of two threads that free one block at once, one gets MW_POOL_DOUBLE_FREE,
+// or, if one of the two is the owner, the second free is dropped when it is taken back. ANY THREAD.
 MW_API enum mw_pool_status mw_pool_free_remote(struct mw_pool *pool, void *block);
 
 // Takes back up to `word_limit` times 64 blocks that other threads have freed, ahead of need; returns
@@ -229,8 +230,8 @@ MW_API size_t mw_pool_usable_size(const struct mw_pool *pool, const void *block)
 // MW_POOL_NO_CLASS where the pointer is in no block.
 MW_API enum mw_pool_status mw_pool_find(const struct mw_pool *pool, const void *pointer, size_t *class_index);
 
-// True iff the address lies in memory of this pool (whatever is there). ANY THREAD, but not beside
-// mw_pool_attach.
+// True iff the address lies in memory of this pool, bookkeeping and blocks. ANY THREAD, but not
+// beside mw_pool_attach (nor is mw_pool_free_remote).
 MW_API bool mw_pool_owns(const struct mw_pool *pool, const void *pointer);
 
 // ---- Occupancy and statistics -------------------------------------------------------------------
