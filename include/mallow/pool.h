@@ -126,7 +126,7 @@ struct mw_pool_config {
 // ---- Plan ---------------------------------------------------------------------------------------
 
 // What a configuration comes to, and what a pool made of it will be, exactly.
-struct mw_pool_plan {
+struct mw_pool_planned {
     size_t pool_bytes;      // memory used, all in all; with shares, what was given
     size_t payload_bytes;   // of these, in blocks: the sum of capacity_count * block_bytes
     size_t overhead_bytes;  // the rest: bookkeeping, alignment and remainder
@@ -153,7 +153,7 @@ struct mw_pool_class_plan {
 // Fills *plan and, unless NULL, classes[0 .. config->class_count - 1]. Needs no memory and makes
 // nothing; config->memory is only looked at for its alignment. On failure only plan->problem_class
 // means anything. Costs O(classes^2) at most. ANY THREAD.
-MW_API enum mw_pool_status mw_pool_plan(const struct mw_pool_config *config, struct mw_pool_plan *plan,
+MW_API enum mw_pool_status mw_pool_plan(const struct mw_pool_config *config, struct mw_pool_planned *plan,
                                         struct mw_pool_class_plan *classes);
 
 // ---- A pool -------------------------------------------------------------------------------------
@@ -260,7 +260,7 @@ MW_API size_t mw_pool_stats(const struct mw_pool *pool, struct mw_pool_class_sta
 
 // The plan of a pool that exists: what mw_pool_plan said of its configuration, and with attached
 // memories their sums. `classes` as there. O(classes).
-MW_API enum mw_pool_status mw_pool_describe(const struct mw_pool *pool, struct mw_pool_plan *plan,
+MW_API enum mw_pool_status mw_pool_describe(const struct mw_pool *pool, struct mw_pool_planned *plan,
                                             struct mw_pool_class_plan *classes);
 
 // ---- A set of pools, one a core or thread -------------------------------------------------------

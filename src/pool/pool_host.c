@@ -73,7 +73,7 @@ enum mw_pool_status mw_pool_create(const struct mw_pool_config *config, struct m
         return MW_POOL_NULL_ARGUMENT;
     }
     *pool = NULL;
-    struct mw_pool_plan plan;
+    struct mw_pool_planned plan;
     enum mw_pool_status status = mw_pool_plan(config, &plan, NULL);
     if (problem_class != NULL) {
         *problem_class = plan.problem_class;

@@ -26,7 +26,7 @@ struct pool_shape {
     bool searched, fallback, remote, check_owner, divided;
 };
 
-static void pool_plan_costs(struct mw_pool_plan *plan, const struct pool_shape *shape) {
+static void pool_plan_costs(struct mw_pool_planned *plan, const struct pool_shape *shape) {
     const size_t far = shape->searched || shape->check_owner
                            ? POOL_COST_FAR + POOL_COST_STEP * shape->large_steps
                            : 0;
@@ -43,7 +43,7 @@ static void pool_plan_costs(struct mw_pool_plan *plan, const struct pool_shape *
 }
 
 // Per million, rounded up. Both are scaled so far that the product does not overflow.
-static void pool_plan_overhead(struct mw_pool_plan *plan) {
+static void pool_plan_overhead(struct mw_pool_planned *plan) {
     plan->overhead_bytes = plan->pool_bytes - plan->payload_bytes;
     uint64_t overhead = plan->overhead_bytes, payload = plan->payload_bytes;
     for (; overhead >> 43 != 0; overhead /= 2) {
@@ -53,7 +53,7 @@ static void pool_plan_overhead(struct mw_pool_plan *plan) {
         payload == 0 ? 0 : (size_t)((overhead * MW_POOL_WHOLE + payload - 1) / payload);
 }
 
-static void pool_plan_layout(const struct pool_layout *layout, struct mw_pool_plan *plan,
+static void pool_plan_layout(const struct pool_layout *layout, struct mw_pool_planned *plan,
                              struct mw_pool_class_plan *classes) {
     for (size_t i = 0; i < layout->class_count; i++) {
         const struct pool_layout_class *const class = &layout->classes[i];
@@ -77,13 +77,13 @@ static bool pool_layout_is_divided(const struct pool_layout *layout) {
     return divided;
 }
 
-enum mw_pool_status mw_pool_plan(const struct mw_pool_config *config, struct mw_pool_plan *plan,
+enum mw_pool_status mw_pool_plan(const struct mw_pool_config *config, struct mw_pool_planned *plan,
                                  struct mw_pool_class_plan *classes) {
     if (config == NULL || plan == NULL) {
         return MW_POOL_NULL_ARGUMENT;
     }
     struct pool_layout layout;
-    *plan = (struct mw_pool_plan){.problem_class = MW_POOL_NO_CLASS};
+    *plan = (struct mw_pool_planned){.problem_class = MW_POOL_NO_CLASS};
     enum mw_pool_status status = pool_layout_begin(&layout, config, &plan->problem_class);
     if (status == MW_POOL_OK) {
         status = pool_layout_end(&layout, config->pool_bytes, &plan->problem_class);
@@ -129,7 +129,7 @@ static void pool_describe_class(const struct mw_pool *pool, const struct pool_cl
     }
 }
 
-enum mw_pool_status mw_pool_describe(const struct mw_pool *pool, struct mw_pool_plan *plan,
+enum mw_pool_status mw_pool_describe(const struct mw_pool *pool, struct mw_pool_planned *plan,
                                      struct mw_pool_class_plan *classes) {
     if (!pool_is_valid(pool)) {
         return MW_POOL_NOT_A_POOL;
@@ -137,7 +137,7 @@ enum mw_pool_status mw_pool_describe(const struct mw_pool *pool, struct mw_pool_
     if (plan == NULL) {
         return MW_POOL_NULL_ARGUMENT;
     }
-    *plan = (struct mw_pool_plan){.problem_class = MW_POOL_NO_CLASS,
+    *plan = (struct mw_pool_planned){.problem_class = MW_POOL_NO_CLASS,
                                   .alignment_bytes = MALLOW_CACHE_LINE};
     bool divided = false;
     for (size_t i = 0; i < pool->memory_count; i++) {

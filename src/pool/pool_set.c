@@ -10,7 +10,7 @@ enum mw_pool_status mw_pool_set_plan(const struct mw_pool_config *config, size_t
     struct mw_pool_config each = *config;
     each.memory = NULL;
     each.remote = true;
-    struct mw_pool_plan plan;
+    struct mw_pool_planned plan;
     const enum mw_pool_status status = mw_pool_plan(&each, &plan, NULL);
     if (status != MW_POOL_OK) {
         return status;
