@@ -33,9 +33,11 @@ static MALLOW_NOINLINE void *pool_alloc_last(struct pool_class *class, uintptr_t
 }
 
 static void *pool_alloc_exhausted(struct mw_pool *pool, struct pool_class *class);
+static void *pool_alloc_exhausted_class(struct mw_pool *pool, struct pool_class *class);
 
 // The block handed out last, if it has been freed; else the lowest block of the first group.
-MALLOW_INLINE void *pool_take(struct mw_pool *pool, struct pool_class *class) {
+// `this_class`: never of another.
+MALLOW_INLINE void *pool_take(struct mw_pool *pool, struct pool_class *class, bool this_class) {
     const uintptr_t last = pool_last_get(class);
     if ((last & POOL_HOT) != 0) {
         pool_last_set(class, last - POOL_HOT);
@@ -44,7 +46,8 @@ MALLOW_INLINE void *pool_take(struct mw_pool *pool, struct pool_class *class) {
     }
     const struct pool_group *const group = class->group;
     if (unlikely(group == NULL)) {
-        return pool_alloc_exhausted(pool, class);
+        return this_class ? pool_alloc_exhausted_class(pool, class)
+                          : pool_alloc_exhausted(pool, class);
     }
     const uint64_t index = bits_find_lowest(group->summary);
     uint64_t *const word = &group->words[index];
@@ -65,7 +68,7 @@ MALLOW_INLINE void *pool_take(struct mw_pool *pool, struct pool_class *class) {
 }
 
 static MALLOW_NOINLINE void *pool_alloc_from(struct mw_pool *pool, struct pool_class *class) {
-    return pool_take(pool, class);
+    return pool_take(pool, class, false);
 }
 
 // The next bigger class with room. A class that only others' frees speak for may turn out to have
@@ -91,30 +94,43 @@ static MALLOW_NOINLINE void *pool_alloc_bigger(struct mw_pool *pool, struct pool
     return pool_refuse(pool, MW_POOL_EXHAUSTED_ALL);
 }
 
-static MALLOW_NOINLINE void *pool_alloc_exhausted(struct mw_pool *pool, struct pool_class *class) {
+static MALLOW_NOINLINE void *pool_alloc_exhausted_class(struct mw_pool *pool,
+                                                        struct pool_class *class) {
     if (pool->remote && pool_collect_word(pool, class) != 0) {
         return pool_alloc_from(pool, class);
-    }
-    if (pool->fallback) {
-        return pool_alloc_bigger(pool, class);
     }
     class->refused++;
     return pool_refuse(pool, MW_POOL_EXHAUSTED);
 }
 
+static MALLOW_NOINLINE void *pool_alloc_exhausted(struct mw_pool *pool, struct pool_class *class) {
+    if (!pool->fallback) {
+        return pool_alloc_exhausted_class(pool, class);
+    }
+    if (pool->remote && pool_collect_word(pool, class) != 0) {
+        return pool_alloc_from(pool, class);
+    }
+    return pool_alloc_bigger(pool, class);
+}
+
 // The first of the classes beyond the direct table that holds `size`, which the largest does: a
 // binary search whose steps are fixed by the number of classes.
+MALLOW_INLINE const size_t *pool_step(const size_t *place, size_t half, size_t size) {
+    const size_t *const next = place + half;
+    return next[-1] < size ? next : place;
+}
+
 static size_t pool_search(const size_t *sizes, uint32_t steps, size_t size) {
     const size_t *place = sizes;
     switch (steps) {
-    case 8: place += place[127] < size ? 128 : 0; __attribute__((fallthrough));
-    case 7: place += place[63] < size ? 64 : 0; __attribute__((fallthrough));
-    case 6: place += place[31] < size ? 32 : 0; __attribute__((fallthrough));
-    case 5: place += place[15] < size ? 16 : 0; __attribute__((fallthrough));
-    case 4: place += place[7] < size ? 8 : 0; __attribute__((fallthrough));
-    case 3: place += place[3] < size ? 4 : 0; __attribute__((fallthrough));
-    case 2: place += place[1] < size ? 2 : 0; __attribute__((fallthrough));
-    case 1: place += place[0] < size ? 1 : 0; __attribute__((fallthrough));
+    case 8: place = pool_step(place, 128, size); __attribute__((fallthrough));
+    case 7: place = pool_step(place, 64, size); __attribute__((fallthrough));
+    case 6: place = pool_step(place, 32, size); __attribute__((fallthrough));
+    case 5: place = pool_step(place, 16, size); __attribute__((fallthrough));
+    case 4: place = pool_step(place, 8, size); __attribute__((fallthrough));
+    case 3: place = pool_step(place, 4, size); __attribute__((fallthrough));
+    case 2: place = pool_step(place, 2, size); __attribute__((fallthrough));
+    case 1: place = pool_step(place, 1, size); __attribute__((fallthrough));
     default: return (size_t)(place - sizes);
     }
 }
@@ -131,7 +147,7 @@ static MALLOW_NOINLINE void *pool_alloc_far(struct mw_pool *pool, size_t size) {
     const size_t rank = granule < pool->real_direct_count
                             ? pool->direct[granule]
                             : pool->large_rank + pool_search(pool->large, pool->large_steps, size);
-    return pool_take(pool, &pool->classes[rank]);
+    return pool_take(pool, &pool->classes[rank], false);
 }
 
 MALLOW_FAST void *mw_pool_alloc(struct mw_pool *pool, size_t size) {
@@ -139,7 +155,7 @@ MALLOW_FAST void *mw_pool_alloc(struct mw_pool *pool, size_t size) {
     if (unlikely(granule >= pool->direct_count)) {
         return pool_alloc_far(pool, size);
     }
-    return pool_take(pool, &pool->classes[pool->direct[granule]]);
+    return pool_take(pool, &pool->classes[pool->direct[granule]], false);
 }
 
 enum mw_pool_status mw_pool_last_status(const struct mw_pool *pool) {
@@ -152,21 +168,21 @@ void *mw_pool_alloc_status(struct mw_pool *pool, size_t size, enum mw_pool_statu
     return block;
 }
 
-void *mw_pool_alloc_class(struct mw_pool *pool, size_t class_index) {
+static MALLOW_NOINLINE void *pool_alloc_class_far(struct mw_pool *pool, size_t class_index) {
     if (unlikely(pool_is_strange(pool))) {
         return NULL;
     }
     if (unlikely(class_index >= pool->class_count)) {
         return pool_refuse(pool, MW_POOL_BAD_CLASS_INDEX);
     }
-    struct pool_class *const class = &pool->classes[pool->ranks[class_index]];
-    if (unlikely(class->group == NULL)) {
-        if (!pool->remote || pool_collect_word(pool, class) == 0) {
-            class->refused++;
-            return pool_refuse(pool, MW_POOL_EXHAUSTED);
-        }
+    return pool_take(pool, &pool->classes[pool->ranks[class_index]], true);
+}
+
+MALLOW_FAST void *mw_pool_alloc_class(struct mw_pool *pool, size_t class_index) {
+    if (unlikely(class_index >= pool->direct_class_count)) {
+        return pool_alloc_class_far(pool, class_index);
     }
-    return pool_take(pool, class);
+    return pool_take(pool, &pool->classes[pool->ranks[class_index]], true);
 }
 
 // ---- Free ---------------------------------------------------------------------------------------

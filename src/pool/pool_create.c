@@ -30,6 +30,7 @@ static void pool_init(struct mw_pool *pool, const struct pool_layout *layout,
     } else { // else these stay 0, and every call takes the way that looks
         pool->bytes = layout->total_bytes;
         pool->direct_count = layout->direct_count;
+        pool->direct_class_count = layout->class_count;
     }
 }
 

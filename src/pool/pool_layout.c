@@ -116,7 +116,7 @@ static void pool_plan_tables(struct pool_layout *layout, size_t bytes) {
         granule = bits_min(granule, layout->classes[i].alignment);
     }
     layout->granule_shift = bits_lowest(granule);
-    const size_t spare = bits_min(bits_max(bytes / 2048, 16), 1024);
+    const size_t spare = bits_min(bits_max(bytes / 2048, 64), 1024);
     size_t rank = 0;
     layout->direct_count = 0;
     for (; rank < layout->class_count; rank++) {

@@ -7,15 +7,15 @@
 // Instructions of libmallow as released, on the longest ways.
 enum {
     POOL_COST_ALLOC = 60,       // a block that empties its word, its group and its class
-    POOL_COST_FAR = 13,         // a size beyond the direct table, or an owner to check
+    POOL_COST_FAR = 25,         // a size beyond the direct table, or an owner to check
     POOL_COST_STEP = 3,         // one step of the search among the sizes beyond
-    POOL_COST_FALLBACK = 30,    // the class is exhausted, another is found
+    POOL_COST_FALLBACK = 65,    // the class is exhausted, another is found
     POOL_COST_ROOM = 8,         // each 64 classes more to look through
-    POOL_COST_COLLECT = 120,    // a word of blocks that others have freed is taken back
+    POOL_COST_COLLECT = 160,    // a word of blocks that others have freed is taken back
     POOL_COST_FREE = 60,        // a block that is the first in its word, its group and its class
-    POOL_COST_ELSEWHERE = 40,   // not in the first memory, or an owner to check
-    POOL_COST_SHARED = 25,      // others may have freed it; or no reciprocal
-    POOL_COST_REMOTE = 130,     // another thread's free that posts a group, if no other one does
+    POOL_COST_ELSEWHERE = 45,   // not in the first memory, or an owner to check
+    POOL_COST_SHARED = 35,      // others may have freed it; or no reciprocal
+    POOL_COST_REMOTE = 140,     // another thread's free that posts a group, if no other one does
 };
 
 // What the bounds depend on.
@@ -36,7 +36,8 @@ static void pool_plan_costs(struct mw_pool_planned *plan, const struct pool_shap
     const bool elsewhere = shape->memory_count > 1 || shape->check_owner;
     const size_t longer = shape->remote || shape->divided ? POOL_COST_SHARED : 0;
     plan->alloc_instructions = (uint32_t)(POOL_COST_ALLOC + far + collect + bigger);
-    plan->alloc_class_instructions = (uint32_t)(POOL_COST_ALLOC + collect);
+    plan->alloc_class_instructions =
+        (uint32_t)(POOL_COST_ALLOC + collect + (shape->check_owner ? POOL_COST_FAR : 0));
     plan->free_instructions =
         (uint32_t)(POOL_COST_FREE + longer + (elsewhere ? POOL_COST_ELSEWHERE : 0));
     plan->remote_instructions = shape->remote ? POOL_COST_REMOTE : 0;
