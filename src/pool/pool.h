@@ -122,7 +122,7 @@ struct mw_pool {
     size_t direct_class_count; // class_count; 0 with check_owner
 
     uint64_t room[POOL_ROOM_WORDS]; // bit r: the class of rank r has a group
-    _Atomic(uint64_t) posted_room[POOL_ROOM_WORDS]; // others: class r has had blocks posted
+    _Atomic(uint64_t) posted_room[POOL_ROOM_WORDS]; // with fallback: class r may have posted blocks
     const size_t *large;  // block sizes by rank from large_rank on, then SIZE_MAX to a power of two
     uint32_t large_steps; // its logarithm
     uint32_t large_rank;

@@ -18,11 +18,9 @@ static void pool_post(struct mw_pool *pool, struct pool_class *class, struct poo
     struct pool_remote *head = atomic_load_explicit(&class->posted, memory_order_relaxed);
     do {
         remote->next = head;
-    } while (!atomic_compare_exchange_weak_explicit(&class->posted, &head, remote,
-                                                    memory_order_release, memory_order_relaxed));
+    } while (!atomic_compare_exchange_weak(&class->posted, &head, remote));
     if (pool->fallback) {
-        atomic_fetch_or_explicit(&pool->posted_room[class->rank / 64],
-                                 UINT64_C(1) << (class->rank % 64), memory_order_relaxed);
+        atomic_fetch_or(&pool->posted_room[class->rank / 64], UINT64_C(1) << (class->rank % 64));
     }
 }
 
@@ -58,18 +56,28 @@ enum mw_pool_status mw_pool_free_remote(struct mw_pool *pool, void *block) {
     return MW_POOL_OK;
 }
 
+// Takes the list that others have posted; NULL: nothing. The bit in posted_room goes before the look
+// at the list, and comes after the push: so a group that the look misses has its bit afterwards.
+static struct pool_remote *pool_take_list(struct mw_pool *pool, struct pool_class *class) {
+    const uint64_t bit = UINT64_C(1) << (class->rank % 64);
+    _Atomic(uint64_t) *const room = &pool->posted_room[class->rank / 64];
+    if ((atomic_load_explicit(room, memory_order_relaxed) & bit) != 0) {
+        atomic_fetch_and(room, ~bit);
+    }
+    if (atomic_load(&class->posted) == NULL) {
+        return NULL;
+    }
+    if (pool->fallback) {
+        atomic_fetch_or_explicit(room, bit, memory_order_relaxed); // until nothing is left of it
+    }
+    return atomic_exchange_explicit(&class->posted, NULL, memory_order_acquire);
+}
+
 // The next group that others have posted becomes the one being collected.
 static bool pool_take_posted(struct mw_pool *pool, struct pool_class *class) {
     struct pool_remote *remote = class->taken_list;
-    if (remote == NULL) {
-        if (atomic_load_explicit(&class->posted, memory_order_relaxed) == NULL) {
-            return false;
-        }
-        if (pool->fallback) {
-            atomic_fetch_and_explicit(&pool->posted_room[class->rank / 64],
-                                      ~(UINT64_C(1) << (class->rank % 64)), memory_order_relaxed);
-        }
-        remote = atomic_exchange_explicit(&class->posted, NULL, memory_order_acquire);
+    if (remote == NULL && (remote = pool_take_list(pool, class)) == NULL) {
+        return false;
     }
     class->taken_list = remote->next; // before the summary: with that, it may be posted again
     class->taken = remote;
