@@ -110,14 +110,14 @@ static void prepare(size_t size, size_t live) {
     for (size_t i = live; i-- > 0;) {
         list_free(blocks + i * size);
     }
-    const uint8_t class = (uint8_t)(size / 16 % CLASSES);
+    const uint8_t kind = (uint8_t)(size / 16 % CLASSES);
     lists_bytes = (size * live + 4095) & ~(size_t)4095;
     lists_start = (uintptr_t)map(lists_bytes);
     class_of_slice = map(lists_bytes >> SLICE_SHIFT);
-    memset(class_of_slice, class, lists_bytes >> SLICE_SHIFT);
-    memset(class_of_size, class, sizeof class_of_size);
-    lists[class].stack = map(live * sizeof(void *));
-    lists[class].count = 0;
+    memset(class_of_slice, kind, lists_bytes >> SLICE_SHIFT);
+    memset(class_of_size, kind, sizeof class_of_size);
+    lists[kind].stack = map(live * sizeof(void *));
+    lists[kind].count = 0;
     for (size_t i = live; i-- > 0;) {
         lists_free((void *)(lists_start + i * size));
     }
