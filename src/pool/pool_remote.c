@@ -56,8 +56,8 @@ enum mw_pool_status mw_pool_free_remote(struct mw_pool *pool, void *block) {
     return MW_POOL_OK;
 }
 
-// Takes the list that others have posted; NULL: nothing. The bit in posted_room goes before the look
-// at the list, and comes after the push: so a group that the look misses has its bit afterwards.
+// Takes the list that others have posted; NULL: nothing. The bit in posted_room goes before the
+// look at the list, and comes after the push: a group that the look misses has its bit afterwards.
 static struct pool_remote *pool_take_list(struct mw_pool *pool, struct pool_class *class) {
     const uint64_t bit = UINT64_C(1) << (class->rank % 64);
     _Atomic(uint64_t) *const room = &pool->posted_room[class->rank / 64];
