@@ -52,6 +52,7 @@
 #include "process/process_options.c"
 #include "process/process_foreign.c"
 #include "process/process_report.c"
+#include "process/process_realtime.c"
 #include "process/process.c"
 #include "process/process_fork.c"
 #include "process/process_begin.c"

@@ -5,10 +5,15 @@
 #include <errno.h>
 #include <sys/auxv.h>
 
+#include "base/bits.h"
 #include "os/os_syscall.h"
 
 // Older headers lack it; the number is the kernel's interface.
-enum { OS_ADVISE_POPULATE_WRITE = 23 };
+enum { OS_ADVISE_LOOK_IN = 22, OS_ADVISE_POPULATE_WRITE = 23 }; // MADV_POPULATE_READ, _WRITE
+
+// The linker's names for the first and the last byte of what is linked together.
+extern const char __ehdr_start[] __attribute__((visibility("hidden")));
+extern const char _end[] __attribute__((visibility("hidden")));
 
 MALLOW_INTERNAL size_t os_page_size(void) {
     const unsigned long bytes = getauxval(AT_PAGESZ);
@@ -33,6 +38,26 @@ MALLOW_INTERNAL bool os_prefault(uintptr_t address, size_t bytes) {
         }
         if (result != -EINTR && result != -EAGAIN) {
             return result == 0;
+        }
+    }
+}
+
+MALLOW_INTERNAL bool os_bring_in(uintptr_t address, size_t bytes, bool *locked) {
+    const size_t page = os_page_size();
+    const uintptr_t first = bits_align_down(address, page);
+    const size_t length = bits_align_up(address + bytes, page) - first;
+    *locked = *locked && os_lock_pages(first, length);
+    return *locked || os_prefault(first, length);
+}
+
+// Page by page, as there may be gaps between its segments. Text cannot be written to, so what is not
+// locked is only read.
+MALLOW_INTERNAL void os_bring_in_image(bool *locked) {
+    const size_t page = os_page_size();
+    const uintptr_t last = (uintptr_t)_end;
+    for (uintptr_t at = bits_align_down((uintptr_t)__ehdr_start, page); at < last; at += page) {
+        if (!*locked || !os_lock_pages(at, page)) {
+            (void)os_syscall6(SYS_madvise, (long)at, (long)page, OS_ADVISE_LOOK_IN, 0, 0, 0);
         }
     }
 }

@@ -19,6 +19,13 @@ MALLOW_INTERNAL size_t os_page_size(void);
 // a write to each page. False: there is no memory for it.
 MALLOW_INTERNAL bool os_prefault(uintptr_t address, size_t bytes);
 
+// Locks what lies in [address, address + bytes), in whole pages, if *locked; where the kernel does
+// not let us, *locked becomes false, and the pages are only brought in. False: not even that.
+MALLOW_INTERNAL bool os_bring_in(uintptr_t address, size_t bytes, bool *locked);
+
+// The same for the program or library that this code is part of, text and data: what is there of it.
+MALLOW_INTERNAL void os_bring_in_image(bool *locked);
+
 // Locks a page-aligned range in memory, which brings it in as well, or no longer does so. One call.
 MALLOW_INTERNAL bool os_lock_pages(uintptr_t address, size_t bytes);
 MALLOW_INTERNAL bool os_unlock_pages(uintptr_t address, size_t bytes);
