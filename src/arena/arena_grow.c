@@ -191,8 +191,9 @@ MALLOW_INTERNAL bool arena_commit_locked(struct arena_set *set, struct arena *ar
 // Headers of whole batches, which lie side by side; the header of slot 0, which free(NULL) reads;
 // and groups of the chunk map.
 static bool arena_bring_in_tables(const struct arena *arena, bool *locked) {
-    const size_t groups = (arena_chunk_count(arena->committed_slices + MALLOW_CHUNK_SLICES - 1) - 1) /
-                          CHUNK_GROUP_CHUNKS;
+    const size_t chunks =
+        bits_max(arena_chunk_count(arena->committed_slices + MALLOW_CHUNK_SLICES - 1), 1);
+    const size_t groups = (chunks - 1) / CHUNK_GROUP_CHUNKS;
     bool in = groups == 0 || os_bring_in((uintptr_t)arena->map.more,
                                          groups * sizeof(struct chunk_group), locked);
     for (size_t slice = 0; slice < arena->header_slices; slice += ARENA_HEADER_BATCH_SLICES) {
@@ -207,9 +208,10 @@ static bool arena_bring_in_tables(const struct arena *arena, bool *locked) {
 
 MALLOW_INTERNAL size_t arena_set_fix(struct arena_set *set, size_t bytes, bool *locked) {
     struct arena *const arena = &set->primary;
-    const size_t wanted = bits_align_up(bits_min(bytes, MALLOW_ARENA_BYTES_MAX), MALLOW_SLICE_BYTES);
+    const size_t most = arena->slice_count << MALLOW_SLICE_SHIFT;
+    const size_t target =
+        bits_align_up(bits_min(bytes, most), MALLOW_SLICE_BYTES) >> MALLOW_SLICE_SHIFT;
     os_lock_take(&set->lock);
-    const size_t target = bits_min(wanted >> MALLOW_SLICE_SHIFT, arena->slice_count);
     bool in = target <= arena->committed_slices || arena_commit_to_locked(set, arena, target);
     const size_t committed = arena->committed_slices << MALLOW_SLICE_SHIFT;
     in = in && os_bring_in(arena->base, committed, locked) && arena_bring_in_tables(arena, locked);

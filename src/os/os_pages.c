@@ -50,8 +50,8 @@ MALLOW_INTERNAL bool os_bring_in(uintptr_t address, size_t bytes, bool *locked) 
     return *locked || os_prefault(first, length);
 }
 
-// Page by page, as there may be gaps between its segments. Text cannot be written to, so what is not
-// locked is only read.
+// Page by page, as there may be gaps between its segments. Text cannot be written to, so what is
+// not locked is only read.
 MALLOW_INTERNAL void os_bring_in_image(bool *locked) {
     const size_t page = os_page_size();
     const uintptr_t last = (uintptr_t)_end;

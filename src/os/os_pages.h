@@ -23,7 +23,7 @@ MALLOW_INTERNAL bool os_prefault(uintptr_t address, size_t bytes);
 // not let us, *locked becomes false, and the pages are only brought in. False: not even that.
 MALLOW_INTERNAL bool os_bring_in(uintptr_t address, size_t bytes, bool *locked);
 
-// The same for the program or library that this code is part of, text and data: what is there of it.
+// The same for the program or library that this code is part of, text and data.
 MALLOW_INTERNAL void os_bring_in_image(bool *locked);
 
 // Locks a page-aligned range in memory, which brings it in as well, or no longer does so. One call.

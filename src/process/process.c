@@ -17,8 +17,9 @@ static bool process_is_privileged(void) {
 MALLOW_INTERNAL void process_apply_options(struct process *process) {
     const struct process_options *const options = &process->options;
     process->arenas.trim_slices =
-        process->os.sealed ? SIZE_MAX
-                           : (size_t)(process_option(options, trim_threshold) >> MALLOW_SLICE_SHIFT);
+        process->os.sealed
+            ? SIZE_MAX
+            : (size_t)(process_option(options, trim_threshold) >> MALLOW_SLICE_SHIFT);
     process->huges.cache.limit = process_option(options, huge_cache);
 }
 

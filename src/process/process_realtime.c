@@ -7,7 +7,7 @@
 #include "os/os_pages.h"
 #include "process/process.h"
 
-// Heaps of threads, and what else has no place in the arena: some 150 threads' worth.
+// Heaps of threads, and what else has no place in the arena: some 1,000 threads' worth.
 enum { REALTIME_META_BYTES = 1 << 20 };
 
 static void realtime_complain(const char *what, uint64_t bytes, const char *advice) {
