@@ -6,7 +6,11 @@
 #ifndef MALLOW_CONFIG_H
 #define MALLOW_CONFIG_H
 
+#if __STDC_HOSTED__
 #include <assert.h>
+#elif !defined(static_assert)
+#define static_assert _Static_assert // the freestanding library has no libc's header
+#endif
 #include <stddef.h>
 #include <stdint.h>
 

@@ -207,7 +207,7 @@ static size_t arena_purge_locked(struct arena_set *set, struct arena *arena, siz
     size_t released = 0;
     unsigned from = 0;
     unsigned chunk_index;
-    while (released < bytes &&
+    while (!set->os->sealed && released < bytes &&
            chunk_map_next(&arena->map, CHUNK_MAP_DIRTY_ROW, from, &chunk_index)) {
         uint32_t dirty = chunk_map_chunk(&arena->map, chunk_index)->dirty_mask;
         while (dirty != 0 && released < bytes) {

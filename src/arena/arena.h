@@ -94,6 +94,10 @@ MALLOW_INTERNAL size_t arena_purge_all(struct arena_set *set);
 // limits and commit charge count it, touched or not. Bytes released.
 MALLOW_INTERNAL size_t arena_decommit_all(struct arena_set *set);
 
+// Commits `bytes` of the primary arena, brings in all that they and their headers need, and locks
+// it as os_bring_in does; bytes that blocks have now. For the start, before `os` is sealed.
+MALLOW_INTERNAL size_t arena_set_fix(struct arena_set *set, size_t bytes, bool *locked);
+
 // The arena whose blocks `address` lies among, of committed slices only; NULL if none. Any value.
 MALLOW_INTERNAL struct arena *arena_of(const struct arena_set *set, uintptr_t address);
 

@@ -3,6 +3,7 @@
 #include "arena/arena.h"
 
 #include "base/bits.h"
+#include "os/os_pages.h"
 
 enum {
     ARENA_TABLE_ALIGN = 64 << 10,     // the largest page size: parts begin on it
@@ -184,10 +185,8 @@ static void arena_open_slices(struct arena *arena, size_t slice, size_t end) {
     }
 }
 
-MALLOW_INTERNAL bool arena_commit_locked(struct arena_set *set, struct arena *arena,
-                                         unsigned slice_count, unsigned align_slices) {
+static bool arena_commit_to_locked(struct arena_set *set, struct arena *arena, size_t target) {
     const size_t committed = arena->committed_slices;
-    const size_t target = arena_commit_target(arena, slice_count, align_slices);
     if (target <= committed || !arena_commit_groups(arena, set->os, target) ||
         !arena_commit_headers(arena, set->os, target) ||
         !os_commit(set->os, arena->base + (committed << MALLOW_SLICE_SHIFT),
@@ -204,7 +203,47 @@ MALLOW_INTERNAL bool arena_commit_locked(struct arena_set *set, struct arena *ar
     return true;
 }
 
+MALLOW_INTERNAL bool arena_commit_locked(struct arena_set *set, struct arena *arena,
+                                         unsigned slice_count, unsigned align_slices) {
+    return arena_commit_to_locked(set, arena,
+                                  arena_commit_target(arena, slice_count, align_slices));
+}
+
+// Headers of whole batches, which lie side by side; the header of slot 0, which free(NULL) reads;
+// and groups of the chunk map.
+static bool arena_bring_in_tables(const struct arena *arena, bool *locked) {
+    const size_t chunks =
+        bits_max(arena_chunk_count(arena->committed_slices + MALLOW_CHUNK_SLICES - 1), 1);
+    const size_t groups = (chunks - 1) / CHUNK_GROUP_CHUNKS;
+    bool in = groups == 0 || os_bring_in((uintptr_t)arena->map.more,
+                                         groups * sizeof(struct chunk_group), locked);
+    for (size_t slice = 0; slice < arena->header_slices; slice += ARENA_HEADER_BATCH_SLICES) {
+        const size_t slot = arena_slot_of(arena, slice);
+        const size_t bytes = ARENA_HEADER_BATCH_SLICES * sizeof(struct slab);
+        in = os_bring_in((uintptr_t)&arena->slabs[slot], bytes, locked) &&
+             os_bring_in((uintptr_t)&arena->remotes[slot], bytes, locked) && in;
+    }
+    (void)*(const volatile char *)arena->slabs;
+    return in;
+}
+
+MALLOW_INTERNAL size_t arena_set_fix(struct arena_set *set, size_t bytes, bool *locked) {
+    struct arena *const arena = &set->primary;
+    const size_t most = arena->slice_count << MALLOW_SLICE_SHIFT;
+    const size_t target =
+        bits_align_up(bits_min(bytes, most), MALLOW_SLICE_BYTES) >> MALLOW_SLICE_SHIFT;
+    os_lock_take(&set->lock);
+    bool in = target <= arena->committed_slices || arena_commit_to_locked(set, arena, target);
+    const size_t committed = arena->committed_slices << MALLOW_SLICE_SHIFT;
+    in = in && os_bring_in(arena->base, committed, locked) && arena_bring_in_tables(arena, locked);
+    os_lock_drop(&set->lock);
+    return in ? committed : 0;
+}
+
 MALLOW_INTERNAL size_t arena_decommit_locked(struct arena_set *set, struct arena *arena) {
+    if (set->os->sealed) {
+        return 0;
+    }
     // Down to the last slice that is in use.
     size_t end = arena->committed_slices;
     while (end > 0) {

@@ -60,6 +60,14 @@ MALLOW_INLINE bool bits_set_was_set(uint64_t *value, uint64_t index) {
     __asm__("btsq %2, %0" : "+r"(*value), "=@ccc"(was_set) : "r"(index));
     return was_set;
 }
+
+// The high and the low half of a product of two words; for 128-bit integers the compiler takes two
+// registers and two moves more.
+MALLOW_INLINE uintptr_t bits_multiply_high(uintptr_t a, uintptr_t b, uintptr_t *low) {
+    uintptr_t high;
+    __asm__("mulq %3" : "=a"(*low), "=d"(high) : "0"(a), "rm"(b) : "cc");
+    return high;
+}
 #else
 MALLOW_INLINE uint64_t bits_find_lowest(uint64_t value) {
     return bits_lowest(value);
@@ -70,6 +78,18 @@ MALLOW_INLINE bool bits_set_was_set(uint64_t *value, uint64_t index) {
     const bool was_set = (*value & mask) != 0;
     *value |= mask;
     return was_set;
+}
+
+#if UINTPTR_MAX > UINT32_MAX
+typedef unsigned __int128 bits_two_words;
+#else
+typedef uint64_t bits_two_words;
+#endif
+
+MALLOW_INLINE uintptr_t bits_multiply_high(uintptr_t a, uintptr_t b, uintptr_t *low) {
+    const bits_two_words product = (bits_two_words)a * b;
+    *low = (uintptr_t)product;
+    return (uintptr_t)(product >> (sizeof(uintptr_t) * 8));
 }
 #endif
 

@@ -3,6 +3,7 @@
 #include "meta/meta.h"
 
 #include "base/bits.h"
+#include "os/os_pages.h"
 
 enum { META_REGION_BYTES = 64 << 10 };
 
@@ -37,6 +38,14 @@ static bool meta_grow_locked(struct meta *meta, size_t bytes) {
     meta->bump_end = meta->bump + region_bytes;
     atomic_fetch_add_explicit(&meta->committed_bytes, region_bytes, memory_order_relaxed);
     return true;
+}
+
+MALLOW_INTERNAL bool meta_fix(struct meta *meta, size_t bytes, bool *locked) {
+    os_lock_take(&meta->lock);
+    const bool fixed = meta_grow_locked(meta, bytes) &&
+                       os_bring_in(meta->bump, meta->bump_end - meta->bump, locked);
+    os_lock_drop(&meta->lock);
+    return fixed;
 }
 
 MALLOW_INTERNAL void *meta_take(struct meta *meta, size_t bytes) {

@@ -25,6 +25,10 @@ MALLOW_INTERNAL void meta_init(struct meta *meta, struct os *os);
 // Memory to hand out before a region is made: zeroed, aligned to a cache line, never taken away.
 MALLOW_INTERNAL void meta_lend(struct meta *meta, void *memory, size_t bytes);
 
+// Makes a region of at least `bytes` that what follows is taken from, and brings it in as
+// os_bring_in does. False: the kernel gives none.
+MALLOW_INTERNAL bool meta_fix(struct meta *meta, size_t bytes, bool *locked);
+
 // Zeroed memory aligned to a cache line; NULL if the kernel gives none. Never returned.
 MALLOW_INTERNAL void *meta_take(struct meta *meta, size_t bytes);
 

@@ -46,6 +46,9 @@ static void os_name(const struct os *os, uintptr_t address, size_t bytes) {
 
 static uintptr_t os_map_raw(struct os *os, uintptr_t address, size_t bytes, int protection,
                             int flags) {
+    if (unlikely(os->sealed)) {
+        return 0;
+    }
     os_count(&os->map_count);
     const long result =
         os_syscall6(SYS_mmap, (long)address, (long)bytes, protection,
@@ -113,11 +116,17 @@ MALLOW_INTERNAL uintptr_t os_map(struct os *os, size_t bytes, size_t alignment) 
 }
 
 MALLOW_INTERNAL bool os_unmap(struct os *os, uintptr_t address, size_t bytes) {
+    if (unlikely(os->sealed)) {
+        return false;
+    }
     os_count(&os->unmap_count);
     return !os_failed(os_syscall6(SYS_munmap, (long)address, (long)bytes, 0, 0, 0, 0));
 }
 
 MALLOW_INTERNAL bool os_purge(struct os *os, uintptr_t address, size_t bytes) {
+    if (unlikely(os->sealed)) {
+        return false;
+    }
     os_count(&os->advise_count);
     // Not MADV_FREE: the figures that monitoring shows should fall when memory is given back.
     const long result =
@@ -127,6 +136,9 @@ MALLOW_INTERNAL bool os_purge(struct os *os, uintptr_t address, size_t bytes) {
 
 MALLOW_INTERNAL uintptr_t os_remap(struct os *os, uintptr_t address, size_t bytes, size_t new_bytes,
                                    bool may_move) {
+    if (unlikely(os->sealed)) {
+        return 0;
+    }
     os_count(&os->remap_count);
     const long result = os_syscall6(SYS_mremap, (long)address, (long)bytes, (long)new_bytes,
                                     may_move ? MREMAP_MAYMOVE : 0, 0, 0);
@@ -135,6 +147,9 @@ MALLOW_INTERNAL uintptr_t os_remap(struct os *os, uintptr_t address, size_t byte
 
 MALLOW_INTERNAL enum os_moved os_move(struct os *os, uintptr_t address, size_t bytes,
                                       uintptr_t target) {
+    if (unlikely(os->sealed)) {
+        return OS_NOT_MOVED;
+    }
     os_count(&os->remap_count);
     const long result = os_syscall6(SYS_mremap, (long)address, (long)bytes, (long)bytes,
                                     MREMAP_MAYMOVE | MREMAP_FIXED, (long)target, 0);

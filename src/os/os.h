@@ -21,6 +21,8 @@ struct os {
     size_t page_bytes;               // 4, 16 or 64 KiB
     size_t address_space_limit;      // RLIMIT_AS, SIZE_MAX if none
     bool name_mappings;              // label our mappings by prctl
+    bool sealed;                     // memory is neither taken nor given back any more: every call
+                                     // below that would do so fails, without a system call
     _Atomic(uint64_t) map_count;     // calls by kind, relaxed
     _Atomic(uint64_t) unmap_count;
     _Atomic(uint64_t) advise_count;

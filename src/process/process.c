@@ -17,7 +17,9 @@ static bool process_is_privileged(void) {
 MALLOW_INTERNAL void process_apply_options(struct process *process) {
     const struct process_options *const options = &process->options;
     process->arenas.trim_slices =
-        (size_t)(process_option(options, trim_threshold) >> MALLOW_SLICE_SHIFT);
+        process->os.sealed
+            ? SIZE_MAX
+            : (size_t)(process_option(options, trim_threshold) >> MALLOW_SLICE_SHIFT);
     process->huges.cache.limit = process_option(options, huge_cache);
     process_limit_apply(process, PROCESS_LIMIT_SILENT);
 }
@@ -53,6 +55,7 @@ static void process_start_memory(struct process *process) {
     process_apply_options(process);
     void *const break_now = sbrk(0);
     process->break_at_start = break_now == (void *)-1 ? UINTPTR_MAX : (uintptr_t)break_now;
+    process_start_realtime(process);
 }
 
 // The last round that a thread's destructors are called in is the time to hand the heap on; until

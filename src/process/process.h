@@ -57,6 +57,10 @@ MALLOW_INTERNAL struct process *process_ready(void);
 MALLOW_INTERNAL struct heap *process_enter(void);
 MALLOW_INTERNAL void process_leave(struct heap *heap);
 
+// With MALLOW_MODE=realtime: takes all memory, brings it in and locks it, and seals the way to the
+// kernel. One line on stderr for what could not be done.
+MALLOW_INTERNAL void process_start_realtime(struct process *process);
+
 // Makes changed options take effect.
 MALLOW_INTERNAL void process_apply_options(struct process *process);
 

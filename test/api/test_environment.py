@@ -51,6 +51,18 @@ class Environment(unittest.TestCase):
                     self.assertEqual((done.returncode, done.stdout), (0, "hello\n"))
                     self.assertRegex(done.stderr, rf"\Amallow: [^\n]*MALLOW_{name.upper()}\b[^\n]*\n\Z")
 
+    def test_an_unknown_mode_is_named_in_one_line_and_the_default_stays(self):
+        done = run("/bin/echo", "hello", MALLOW_MODE="fastest")
+        self.assertEqual((done.returncode, done.stdout), (0, "hello\n"))
+        self.assertRegex(done.stderr, r"\Amallow: [^\n]*MALLOW_MODE\b[^\n]*\n\Z")
+        done = run("/bin/echo", "hello", MALLOW_MODE="Default")
+        self.assertEqual((done.stdout, done.stderr), ("hello\n", ""))
+
+    def test_realtime_says_what_it_could_not_reserve(self):
+        done = run("/bin/echo", "hello", MALLOW_MODE="realtime", MALLOW_REALTIME_RESERVE="1G", MALLOW_ARENA_RESERVE="64M")
+        self.assertEqual((done.returncode, done.stdout), (0, "hello\n"))
+        self.assertRegex(done.stderr, r"\Amallow: realtime: [^\n]* 1G\n\Z")
+
     def test_the_load_runs_with_every_option_moved(self):
         settings = [
             ("ARENA_RESERVE", "1G"),

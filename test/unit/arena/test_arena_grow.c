@@ -254,6 +254,36 @@ CASE(the_free_end_of_an_arena_is_decommitted_down_to_what_is_in_use) {
     arena_world_check(&world);
 }
 
+CASE(what_is_fixed_is_all_there_is_once_the_kernel_is_sealed_off) {
+    bool locked = false;
+    const size_t bytes = 5 * MALLOW_CHUNK_BYTES / 2 + 1;
+    const size_t fixed = arena_set_fix(set, bytes, &locked);
+    assert_true(fixed >= bytes && fixed < bytes + MALLOW_SLICE_BYTES);
+    assert_int_equal(set->primary.committed_slices, fixed >> MALLOW_SLICE_SHIFT);
+    assert_int_equal(arena_set_fix(set, MALLOW_SLICE_BYTES, &locked), fixed); // never less
+    arena_world_check_set(set);
+    world.os.sealed = true;
+    struct arena_span spans[WORLD_SLICES];
+    size_t count = 0;
+    while ((spans[count] = arena_take(set, 1, 1)).slab != NULL) {
+        count++;
+    }
+    assert_true(count + 1 >= fixed >> MALLOW_SLICE_SHIFT && count <= fixed >> MALLOW_SLICE_SHIFT);
+    assert_null(set->secondary);
+    while (count > 0) {
+        arena_give(set, spans[--count].slab, 1);
+    }
+    assert_int_equal(arena_purge_all(set), 0);
+    assert_int_equal(arena_decommit_all(set), 0);
+    arena_world_check_set(set);
+    world.os.sealed = false;
+}
+
+CASE(more_than_the_arena_cannot_be_fixed) {
+    bool locked = false;
+    assert_int_equal(arena_set_fix(set, SIZE_MAX / 2, &locked), WORLD_RESERVE_BYTES);
+}
+
 #define ARENA_CASE(name) cmocka_unit_test_setup_teardown(name, begin, end)
 
 int main(void) {
@@ -269,6 +299,8 @@ int main(void) {
         ARENA_CASE(a_secondary_arena_serves_when_the_primary_is_used_up),
         ARENA_CASE(a_secondary_arena_that_is_wholly_free_goes_back_and_its_structure_is_used_again),
         ARENA_CASE(several_secondary_arenas_are_told_apart),
+        ARENA_CASE(what_is_fixed_is_all_there_is_once_the_kernel_is_sealed_off),
+        ARENA_CASE(more_than_the_arena_cannot_be_fixed),
         ARENA_CASE(the_free_end_of_an_arena_is_decommitted_down_to_what_is_in_use),
     };
     return cmocka_run_group_tests(cases, NULL, NULL);

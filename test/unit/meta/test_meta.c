@@ -126,6 +126,20 @@ CASE(threads_get_different_structures) {
     assert_int_equal(meta.used_bytes, THREADS * EACH * 64);
 }
 
+CASE(what_is_fixed_serves_when_the_kernel_does_not) {
+    bool locked = false;
+    assert_true(meta_fix(&meta, 200000, &locked));
+    os.sealed = true;
+    size_t taken = 0;
+    while (meta_take(&meta, 4096) != NULL) {
+        taken += 4096;
+    }
+    assert_true(taken >= 200000 / 4096 * 4096);
+    assert_false(meta_fix(&meta, 200000, &locked));
+    os.sealed = false;
+    assert_non_null(meta_take(&meta, 4096));
+}
+
 #define META_CASE(name) cmocka_unit_test_setup(name, begin)
 
 int main(void) {
@@ -135,6 +149,7 @@ int main(void) {
         META_CASE(what_is_lent_is_handed_out_before_a_region_is_made),
         META_CASE(a_region_lies_between_two_pages_that_nobody_can_touch),
         META_CASE(a_refusal_of_the_kernel_leaves_all_as_it_was),
+        META_CASE(what_is_fixed_serves_when_the_kernel_does_not),
         META_CASE(threads_get_different_structures),
     };
     return cmocka_run_group_tests(cases, NULL, NULL);

@@ -282,6 +282,28 @@ CASE(a_renewed_lock_is_free_whatever_its_state_was) {
     assert_int_equal(atomic_load(&lock.state), 0);
 }
 
+CASE(once_sealed_nothing_is_asked_of_the_kernel) {
+    const uintptr_t address = os_map(&os, 4 * page, page);
+    memset((void *)address, 7, 4 * page);
+    const uint64_t maps = os.map_count, unmaps = os.unmap_count;
+    os.sealed = true;
+    assert_int_equal(os_map(&os, page, page), 0);
+    assert_int_equal(os_reserve(&os, page, page), 0);
+    assert_false(os_commit(&os, address, page));
+    assert_false(os_commit_readable(&os, address, page));
+    assert_false(os_decommit(&os, address, page));
+    assert_false(os_purge(&os, address, page));
+    assert_false(os_unmap(&os, address, page));
+    assert_int_equal(os_remap(&os, address, page, 8 * page, true), 0);
+    assert_int_equal(os_move(&os, address, page, address + 2 * page), OS_NOT_MOVED);
+    assert_true(reads(address, 7, 4 * page));
+    assert_int_equal(os.map_count, maps);
+    assert_int_equal(os.unmap_count, unmaps);
+    assert_int_equal(os.advise_count + os.remap_count, 0);
+    os.sealed = false;
+    assert_true(os_unmap(&os, address, 4 * page));
+}
+
 #define OS_CASE(name) cmocka_unit_test_setup(name, begin)
 
 int main(void) {
@@ -298,6 +320,7 @@ int main(void) {
         OS_CASE(what_the_kernel_refuses_is_zero_or_false),
         OS_CASE(no_call_touches_errno_even_when_it_fails),
         OS_CASE(text_is_written_whole_and_a_closed_descriptor_is_no_harm),
+        OS_CASE(once_sealed_nothing_is_asked_of_the_kernel),
         OS_CASE(a_lock_lets_one_thread_in_at_a_time),
         OS_CASE(during_a_fork_the_lock_is_open_to_the_forking_thread_and_to_no_other),
         OS_CASE(a_renewed_lock_is_free_whatever_its_state_was),

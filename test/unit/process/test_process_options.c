@@ -69,6 +69,8 @@ CASE(the_defaults_are_those_of_the_table) {
     assert_int_equal(process_option(&options, huge_threshold), 1 << 20);
     assert_int_equal(process_option(&options, trim_threshold), 64 << 20);
     assert_string_equal(process_option_text(&options, report), "");
+    assert_string_equal(process_option_text(&options, mode), "default");
+    assert_int_equal(process_option(&options, realtime_reserve), 64 << 20);
 }
 
 CASE(the_environment_sets_options_of_every_type_in_either_case) {

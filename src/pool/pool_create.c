@@ -1,0 +1,194 @@
+// SPDX-License-Identifier: MIT
+// Pool create: a pool in memory that is given to it, and more memory for it.
+#include "pool/pool_create.h"
+
+static void pool_init(struct mw_pool *pool, const struct pool_layout *layout,
+                      const struct mw_pool_config *config) {
+    const uintptr_t start = (uintptr_t)pool;
+    *pool = (struct mw_pool){
+        .cell_shift = layout->cell_shift,
+        .map = (const uint16_t *)(start + layout->map_at),
+        .areas = (struct pool_area *)(start + layout->area_at),
+        .direct = (const uint8_t *)(start + layout->direct_at),
+        .granule_shift = layout->granule_shift,
+        .classes = (struct pool_class *)(start + layout->class_at),
+        .large = (const size_t *)(start + layout->large_at),
+        .large_steps = (uint32_t)layout->large_steps,
+        .large_rank = (uint32_t)layout->large_rank,
+        .class_count = (uint32_t)layout->class_count,
+        .fallback = config->fallback,
+        .remote = config->remote,
+        .check_owner = config->check_owner,
+        .prefault = config->prefault,
+        .lock = config->lock,
+        .real_direct_count = layout->direct_count,
+        .ranks = (const uint8_t *)(start + layout->rank_at),
+        .magic = POOL_MAGIC,
+    };
+    if (config->check_owner) {
+        atomic_store_explicit(&pool->owner, pool_this_thread(), memory_order_relaxed);
+    } else { // else these stay 0, and every call takes the way that looks
+        pool->bytes = layout->total_bytes;
+        pool->direct_count = layout->direct_count;
+        pool->direct_class_count = layout->class_count;
+    }
+}
+
+static void pool_init_classes(struct mw_pool *pool, const struct pool_layout *layout,
+                              const struct mw_pool_config *config) {
+    uint8_t *const ranks = (uint8_t *)((uintptr_t)pool + layout->rank_at);
+    for (size_t rank = 0; rank < layout->class_count; rank++) {
+        const size_t index = layout->by_rank[rank];
+        const struct pool_layout_class *const from = &layout->classes[index];
+        pool->classes[rank] =
+            (struct pool_class){.block_bytes = from->block_bytes,
+                                .room = &pool->room[rank / 64],
+                                .room_bit = UINT64_C(1) << (rank % 64),
+                                .reciprocal = pool_reciprocal(from->block_bytes),
+                                .size_bytes = config->classes[index].size_bytes,
+                                .alignment = from->alignment,
+                                .weight = from->weight,
+                                .index = (uint32_t)index,
+                                .rank = (uint32_t)rank};
+        ranks[index] = (uint8_t)rank;
+        pool->largest_bytes = from->block_bytes;
+    }
+}
+
+static void pool_init_tables(struct mw_pool *pool, const struct pool_layout *layout) {
+    uint8_t *const direct = (uint8_t *)((uintptr_t)pool + layout->direct_at);
+    size_t rank = 0;
+    for (size_t granule = 0; granule < layout->direct_count; granule++) {
+        while (pool->classes[rank].block_bytes < (granule + 1) << layout->granule_shift) {
+            rank++;
+        }
+        direct[granule] = (uint8_t)rank;
+    }
+    size_t *const large = (size_t *)((uintptr_t)pool + layout->large_at);
+    const size_t searched = layout->class_count - layout->large_rank;
+    for (size_t i = 0; searched != 0 && i < (size_t)1 << layout->large_steps; i++) {
+        large[i] = i < searched ? pool->classes[layout->large_rank + i].block_bytes : SIZE_MAX;
+    }
+}
+
+// Puts a memory in its place among the others.
+static void pool_memory_add(struct mw_pool *pool, struct pool_memory *memory) {
+    size_t at = pool->memory_count++;
+    for (; at > 0 && pool->starts[at - 1] > memory->start; at--) {
+        pool->starts[at] = pool->starts[at - 1];
+        pool->memories[at] = pool->memories[at - 1];
+    }
+    pool->starts[at] = memory->start;
+    pool->memories[at] = memory;
+    for (at = pool->memory_count; at < MW_POOL_MEMORIES_MAX; at++) {
+        pool->starts[at] = UINTPTR_MAX;
+        pool->memories[at] = memory; // any: an address that high is in none
+    }
+}
+
+MALLOW_INTERNAL enum mw_pool_status pool_create_checked(const struct mw_pool_config *config,
+                                                        struct mw_pool **result,
+                                                        size_t *problem) {
+    size_t unused;
+    problem = problem != NULL ? problem : &unused;
+    *problem = MW_POOL_NO_CLASS;
+    if (config == NULL || result == NULL) {
+        return MW_POOL_NULL_ARGUMENT;
+    }
+    *result = NULL;
+    struct pool_layout layout;
+    enum mw_pool_status status = pool_layout_begin(&layout, config, problem);
+    if (status == MW_POOL_OK) {
+        status = pool_layout_end(&layout, config->pool_bytes, problem);
+    }
+    if (status != MW_POOL_OK) {
+        return status;
+    }
+    const uintptr_t start = (uintptr_t)config->memory;
+    if (start == 0) {
+        return MW_POOL_NEEDS_MEMORY;
+    }
+    if (start % layout.alignment != 0) {
+        return MW_POOL_MEMORY_MISALIGNED;
+    }
+    struct mw_pool *const pool = (struct mw_pool *)start;
+    pool_init(pool, &layout, config);
+    pool_init_classes(pool, &layout, config);
+    pool_init_tables(pool, &layout);
+    const size_t given = config->pool_bytes != 0 ? config->pool_bytes : layout.total_bytes;
+    pool_memory_add(pool, pool_format(pool, &layout, start, given));
+    *result = pool;
+    return MW_POOL_OK;
+}
+
+enum mw_pool_status mw_pool_create_in(const struct mw_pool_config *config, struct mw_pool **pool,
+                                      size_t *problem_class) {
+    if (config != NULL && (config->prefault || config->lock)) {
+        if (pool != NULL) {
+            *pool = NULL;
+        }
+        return MW_POOL_NEEDS_HOST;
+    }
+    return pool_create_checked(config, pool, problem_class);
+}
+
+static bool pool_overlaps(const struct mw_pool *pool, uintptr_t start, size_t bytes) {
+    bool overlaps = bytes > UINTPTR_MAX - start;
+    for (size_t i = 0; i < pool->memory_count; i++) {
+        const struct pool_memory *const memory = pool->memories[i];
+        overlaps = overlaps || (start < memory->start + memory->given_bytes &&
+                                memory->start < start + bytes);
+    }
+    return overlaps;
+}
+
+MALLOW_INTERNAL enum mw_pool_status pool_attach_layout(const struct mw_pool *pool, size_t bytes,
+                                                       struct pool_layout *layout) {
+    if (!pool_is_valid(pool)) {
+        return MW_POOL_NOT_A_POOL;
+    }
+    if (pool->memory_count == MW_POOL_MEMORIES_MAX) {
+        return MW_POOL_TOO_MANY_MEMORIES;
+    }
+    size_t problem;
+    pool_layout_again(layout, pool);
+    return pool_layout_end(layout, bytes, &problem);
+}
+
+MALLOW_INTERNAL struct pool_memory *pool_attach_formatted(struct mw_pool *pool,
+                                                          const struct pool_layout *layout,
+                                                          uintptr_t start, size_t bytes) {
+    struct pool_memory *const memory = pool_format(pool, layout, start, bytes);
+    pool_memory_add(pool, memory);
+    return memory;
+}
+
+enum mw_pool_status mw_pool_attach(struct mw_pool *pool, void *memory, size_t memory_bytes) {
+    if (memory == NULL) {
+        return MW_POOL_NEEDS_MEMORY;
+    }
+    struct pool_layout layout;
+    const enum mw_pool_status status = pool_attach_layout(pool, memory_bytes, &layout);
+    if (status != MW_POOL_OK) {
+        return status;
+    }
+    const uintptr_t start = (uintptr_t)memory;
+    if (start % layout.alignment != 0) {
+        return MW_POOL_MEMORY_MISALIGNED;
+    }
+    if (pool_overlaps(pool, start, memory_bytes)) {
+        return MW_POOL_MEMORY_OVERLAPS;
+    }
+    (void)pool_attach_formatted(pool, &layout, start, memory_bytes);
+    return MW_POOL_OK;
+}
+
+enum mw_pool_status mw_pool_bind(struct mw_pool *pool) {
+    if (!pool_is_valid(pool)) {
+        return MW_POOL_NOT_A_POOL;
+    }
+    if (pool->check_owner) {
+        atomic_store_explicit(&pool->owner, pool_this_thread(), memory_order_relaxed);
+    }
+    return MW_POOL_OK;
+}

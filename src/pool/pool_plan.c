@@ -1,0 +1,167 @@
+// SPDX-License-Identifier: MIT
+// Pool plan: what a configuration comes to, before it is a pool and after.
+//
+// Holds    the bounds of instructions are upper bounds of what test/pool counts.
+#include "pool/pool_layout.h"
+
+// Instructions of libmallow as released, on the longest ways.
+enum {
+    POOL_COST_ALLOC = 60,       // a block that empties its word, its group and its class
+    POOL_COST_FAR = 25,         // a size beyond the direct table, or an owner to check
+    POOL_COST_STEP = 3,         // one step of the search among the sizes beyond
+    POOL_COST_FALLBACK = 65,    // the class is exhausted, another is found
+    POOL_COST_ROOM = 8,         // each 64 classes more to look through
+    POOL_COST_COLLECT = 160,    // a word of blocks that others have freed is taken back
+    POOL_COST_FREE = 60,        // a block that is the first in its word, its group and its class
+    POOL_COST_ELSEWHERE = 45,   // not in the first memory, or an owner to check
+    POOL_COST_SHARED = 35,      // others may have freed it; or no reciprocal
+    POOL_COST_REMOTE = 140,     // another thread's free that posts a group, if no other one does
+};
+
+// What the bounds depend on.
+struct pool_shape {
+    size_t class_count;
+    size_t large_steps;
+    size_t memory_count;
+    bool searched, fallback, remote, check_owner, divided;
+};
+
+static void pool_plan_costs(struct mw_pool_planned *plan, const struct pool_shape *shape) {
+    const size_t far = shape->searched || shape->check_owner
+                           ? POOL_COST_FAR + POOL_COST_STEP * shape->large_steps
+                           : 0;
+    const size_t collect = shape->remote ? POOL_COST_COLLECT : 0;
+    const size_t room = POOL_COST_ROOM * ((shape->class_count - 1) / 64);
+    const size_t bigger = shape->fallback ? POOL_COST_FALLBACK + room + collect : 0;
+    const bool elsewhere = shape->memory_count > 1 || shape->check_owner;
+    const size_t longer = shape->remote || shape->divided ? POOL_COST_SHARED : 0;
+    plan->alloc_instructions = (uint32_t)(POOL_COST_ALLOC + far + collect + bigger);
+    plan->alloc_class_instructions =
+        (uint32_t)(POOL_COST_ALLOC + collect + (shape->check_owner ? POOL_COST_FAR : 0));
+    plan->free_instructions =
+        (uint32_t)(POOL_COST_FREE + longer + (elsewhere ? POOL_COST_ELSEWHERE : 0));
+    plan->remote_instructions = shape->remote ? POOL_COST_REMOTE : 0;
+}
+
+// Per million, rounded up. Both are scaled so far that the product does not overflow.
+static void pool_plan_overhead(struct mw_pool_planned *plan) {
+    plan->overhead_bytes = plan->pool_bytes - plan->payload_bytes;
+    uint64_t overhead = plan->overhead_bytes, payload = plan->payload_bytes;
+    for (; overhead >> 43 != 0; overhead /= 2) {
+        payload /= 2;
+    }
+    plan->overhead_ppm =
+        payload == 0 ? 0 : (size_t)((overhead * MW_POOL_WHOLE + payload - 1) / payload);
+}
+
+static void pool_plan_layout(const struct pool_layout *layout, struct mw_pool_planned *plan,
+                             struct mw_pool_class_plan *classes) {
+    for (size_t i = 0; i < layout->class_count; i++) {
+        const struct pool_layout_class *const class = &layout->classes[i];
+        plan->payload_bytes += class->block_bytes * class->count;
+        if (classes != NULL) {
+            classes[i] = (struct mw_pool_class_plan){
+                .block_bytes = class->block_bytes,
+                .alignment_bytes = class->alignment,
+                .capacity_count = class->count,
+                .metadata_bytes = pool_layout_class_bytes(layout, class->count)};
+        }
+    }
+}
+
+static bool pool_layout_is_divided(const struct pool_layout *layout) {
+    bool divided = false;
+    for (size_t i = 0; i < layout->class_count; i++) {
+        divided = divided || !pool_is_multiplied(layout->classes[i].block_bytes,
+                                                 layout->classes[i].count);
+    }
+    return divided;
+}
+
+enum mw_pool_status mw_pool_plan(const struct mw_pool_config *config, struct mw_pool_planned *plan,
+                                 struct mw_pool_class_plan *classes) {
+    if (config == NULL || plan == NULL) {
+        return MW_POOL_NULL_ARGUMENT;
+    }
+    struct pool_layout layout;
+    *plan = (struct mw_pool_planned){.problem_class = MW_POOL_NO_CLASS};
+    enum mw_pool_status status = pool_layout_begin(&layout, config, &plan->problem_class);
+    if (status == MW_POOL_OK) {
+        status = pool_layout_end(&layout, config->pool_bytes, &plan->problem_class);
+    }
+    if (status != MW_POOL_OK) {
+        return status;
+    }
+    if ((uintptr_t)config->memory % layout.alignment != 0) {
+        return MW_POOL_MEMORY_MISALIGNED;
+    }
+    pool_plan_layout(&layout, plan, classes);
+    plan->pool_bytes = config->pool_bytes != 0 ? config->pool_bytes : layout.total_bytes;
+    plan->metadata_bytes = layout.metadata_bytes;
+    plan->alignment_bytes = layout.alignment;
+    pool_plan_overhead(plan);
+    pool_plan_costs(plan, &(struct pool_shape){.class_count = layout.class_count,
+                                               .large_steps = layout.large_steps,
+                                               .memory_count = 1,
+                                               .searched = layout.large_rank < layout.class_count,
+                                               .fallback = config->fallback,
+                                               .remote = config->remote,
+                                               .check_owner = config->check_owner,
+                                               .divided = pool_layout_is_divided(&layout)});
+    return MW_POOL_OK;
+}
+
+// ---- A pool that exists -------------------------------------------------------------------------
+
+static void pool_describe_class(const struct mw_pool *pool, const struct pool_class *class,
+                                struct mw_pool_class_plan *to) {
+    const struct pool_layout layout = {.remote = pool->remote};
+    *to = (struct mw_pool_class_plan){.block_bytes = class->block_bytes,
+                                      .alignment_bytes = class->alignment,
+                                      .capacity_count = class->capacity};
+    for (size_t i = 0; i < pool->memory_count; i++) {
+        const struct pool_area *const areas =
+            (const struct pool_area *)(uintptr_t)(pool->memories[i] + 1);
+        for (size_t place = 0; place < pool->class_count; place++) {
+            if (areas[place].owner == class) {
+                to->metadata_bytes += pool_layout_class_bytes(&layout, areas[place].count);
+            }
+        }
+    }
+}
+
+enum mw_pool_status mw_pool_describe(const struct mw_pool *pool, struct mw_pool_planned *plan,
+                                     struct mw_pool_class_plan *classes) {
+    if (!pool_is_valid(pool)) {
+        return MW_POOL_NOT_A_POOL;
+    }
+    if (plan == NULL) {
+        return MW_POOL_NULL_ARGUMENT;
+    }
+    *plan = (struct mw_pool_planned){.problem_class = MW_POOL_NO_CLASS,
+                                  .alignment_bytes = MALLOW_CACHE_LINE};
+    bool divided = false;
+    for (size_t i = 0; i < pool->memory_count; i++) {
+        plan->pool_bytes += pool->memories[i]->given_bytes;
+        plan->metadata_bytes += pool->memories[i]->metadata_bytes;
+    }
+    for (size_t rank = 0; rank < pool->class_count; rank++) {
+        const struct pool_class *const class = &pool->classes[rank];
+        plan->payload_bytes += class->capacity * class->block_bytes;
+        plan->alignment_bytes = bits_max(plan->alignment_bytes, class->alignment);
+        divided = divided || class->reciprocal == 0;
+        if (classes != NULL) {
+            pool_describe_class(pool, class, &classes[class->index]);
+        }
+    }
+    pool_plan_overhead(plan);
+    pool_plan_costs(plan, &(struct pool_shape){.class_count = pool->class_count,
+                                               .large_steps = pool->large_steps,
+                                               .memory_count = pool->memory_count,
+                                               .searched = pool->large_rank < pool->class_count,
+                                               .fallback = pool->fallback,
+                                               .remote = pool->remote,
+                                               .check_owner = pool->check_owner,
+                                               .divided = divided});
+    return MW_POOL_OK;
+}

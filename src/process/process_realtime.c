@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: MIT
+// Realtime: all memory at start, nothing of the kernel afterwards.
+//
+// Holds    once `sealed`, no call asks the kernel for memory or gives it back: what is committed,
+//          brought in and locked here is all there is, and a request that it cannot serve fails.
+#include "base/format.h"
+#include "os/os_pages.h"
+#include "process/process.h"
+
+// Heaps of threads, and what else has no place in the arena: some 1,000 threads' worth.
+enum { REALTIME_META_BYTES = 1 << 20 };
+
+static void realtime_complain(const char *what, uint64_t bytes, const char *advice) {
+    char line[200];
+    struct format out;
+    format_init(&out, line, sizeof line);
+    format_text(&out, "mallow: realtime: ");
+    format_text(&out, what);
+    format_bytes(&out, bytes);
+    format_text(&out, advice);
+    os_write(2, line, bits_min(out.wanted, sizeof line - 1));
+}
+
+MALLOW_INTERNAL void process_start_realtime(struct process *process) {
+    const char *const mode = process_option_text(&process->options, mode);
+    if (!format_same_ignoring_case(mode, "realtime")) {
+        if (!format_same_ignoring_case(mode, "default")) {
+            static const char line[] =
+                "mallow: bad value MALLOW_MODE: default or realtime; the default stays\n";
+            os_write(2, line, sizeof line - 1);
+        }
+        return;
+    }
+    const uint64_t wanted = process_option(&process->options, realtime_reserve);
+    bool locked = true;
+    const size_t got = arena_set_fix(&process->arenas, wanted, &locked);
+    const bool meta = meta_fix(&process->meta, REALTIME_META_BYTES, &locked);
+    const bool state = os_bring_in((uintptr_t)process, sizeof *process, &locked);
+    os_bring_in_image(&locked);
+    if (got < wanted || !meta || !state) {
+        realtime_complain("not all could be reserved and brought in of ", wanted, "\n");
+    } else if (!locked) {
+        realtime_complain("brought in, but not locked (see RLIMIT_MEMLOCK): ", wanted, "\n");
+    }
+    process->arenas.trim_slices = SIZE_MAX;
+    process->huges.cache.limit = 0;
+    process->os.sealed = true;
+}

@@ -1,0 +1,69 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: MIT
+"""libmallow-pool.a needs nothing but memset and memcpy, and runs without libc.
+
+Environment: TEST_POOL_LIBRARY, the archive; TEST_PROGRAM, freestanding.c linked with -nostdlib.
+"""
+
+import os
+import pathlib
+import subprocess
+import tempfile
+import unittest
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+LIBRARY = os.environ["TEST_POOL_LIBRARY"]
+PROGRAM = os.environ["TEST_PROGRAM"]
+
+
+def symbols(*options):
+    command = ["nm", "-f", "posix", *options, LIBRARY]
+    output = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    return {line.split()[0] for line in output.splitlines() if len(line.split()) >= 2}
+
+
+class Freestanding(unittest.TestCase):
+    def test_needs_memset_and_memcpy_alone(self):
+        needed = symbols("--undefined-only") - symbols("--defined-only")
+        self.assertLessEqual(needed, {"memset", "memcpy"})
+
+    def test_has_no_writable_state(self):
+        output = subprocess.run(["size", LIBRARY], check=True, capture_output=True, text=True).stdout
+        for line in output.splitlines()[1:]:
+            _, data, bss = line.split()[:3]
+            # .data.rel.ro counts as data: tables of addresses, in the presets and the statuses
+            self.assertEqual(bss, "0", line)
+            if not any(name in line for name in ("pool_preset", "pool_status", "pool_text")):
+                self.assertEqual(data, "0", line)
+
+    def test_has_every_call_that_is_not_hosted(self):
+        text = (ROOT / "include/mallow/pool.h").read_text()
+        hosted = {"mw_pool_create", "mw_pool_destroy", "mw_pool_grow", "mw_pool_set_create", "mw_pool_set_destroy"}
+        defined = {name for name in symbols("--defined-only") if name.startswith("mw_")}
+        declared = {
+            name
+            for line in text.splitlines()
+            if line.startswith("MW_API")
+            for name in [line.split("(")[0].split()[-1].lstrip("*")]
+        }
+        self.assertGreater(len(declared), 30)
+        self.assertEqual(declared - defined, hosted)
+        self.assertEqual(defined - declared, set())
+
+    def test_runs_without_libc(self):
+        self.assertEqual(subprocess.run([PROGRAM]).returncode, 0)
+
+    def test_compiles_with_the_headers_of_the_compiler_alone(self):
+        headers = subprocess.run(
+            ["gcc", "-print-file-name=include"], check=True, capture_output=True, text=True
+        ).stdout.strip()
+        with tempfile.TemporaryDirectory() as folder:
+            for source in sorted((ROOT / "src/pool").glob("*.c")) + [ROOT / "src/base/format.c"]:
+                if source.name != "pool_host.c":
+                    command = ["gcc", "-std=gnu17", "-ffreestanding", "-nostdinc", "-isystem", headers]
+                    command += ["-Iinclude", "-Isrc", "-c", str(source), "-o", f"{folder}/object.o"]
+                    subprocess.run(command, check=True, cwd=ROOT)
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)

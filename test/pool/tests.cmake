@@ -1,0 +1,20 @@
+# SPDX-License-Identifier: MIT
+mallow_linked(pool.remote check pool/test_remote.c)
+if(MALLOW_SANITIZE)
+    return()
+endif()
+mallow_linked(pool.bound "check;plain;native" pool/test_bound.c)
+mallow_linked(pool.kernel "check;plain;native" pool/test_kernel.c)
+
+# Without libc: the program's one system call is written for x86-64.
+if(CMAKE_SYSTEM_PROCESSOR STREQUAL "x86_64" AND CMAKE_C_COMPILER_ID STREQUAL "GNU")
+    add_executable(pool_freestanding pool/freestanding.c)
+    set_target_properties(pool_freestanding PROPERTIES C_STANDARD 17)
+    target_compile_options(pool_freestanding PRIVATE -ffreestanding -fno-stack-protector -fno-pie)
+    target_link_options(pool_freestanding PRIVATE -nostdlib -static -no-pie)
+    target_link_libraries(pool_freestanding PRIVATE mallow_pool)
+    mallow_add(pool.freestanding "check;plain;native" Python3::Interpreter
+               ${CMAKE_CURRENT_SOURCE_DIR}/pool/test_freestanding.py)
+    set_tests_properties(pool.freestanding PROPERTIES ENVIRONMENT
+        "TEST_POOL_LIBRARY=$<TARGET_FILE:mallow_pool>;TEST_PROGRAM=$<TARGET_FILE:pool_freestanding>")
+endif()

@@ -1,0 +1,211 @@
+// SPDX-License-Identifier: MIT
+// MALLOW_MODE=realtime, preloaded: after start no page fault, and no system call (a seccomp filter kills
+// the process for any but those that the test itself makes); what does not fit is NULL with ENOMEM, and
+// everything that comes back can be used again. The reserve is 32 MiB, for threads 96 (tests.cmake).
+#include "../support/check.h"
+
+#include <errno.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
+#include <malloc.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+enum { SLOTS = 4096, STEPS = 2000000, RESERVE = 32 << 20, FILL_MAX = 1 << 17 };
+
+static struct {
+    unsigned char *block;
+    size_t size;
+} slots[SLOTS];
+static void *filled[FILL_MAX];
+static unsigned char *stack_of_worker;
+
+#define ALLOW(number)                                                                              \
+    BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, (number), 0, 1), BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW)
+
+// Threads that meet at the arena's lock may wait: futex. With one thread there is nobody to wait for.
+static void enter_sandbox(bool waiting)
+{
+    struct sock_filter filter[] = {
+        BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
+        ALLOW(SYS_getrusage),
+        ALLOW(SYS_write),
+        ALLOW(SYS_exit_group),
+        ALLOW((waiting ? SYS_futex : SYS_write)),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_KILL_PROCESS),
+    };
+    const struct sock_fprog program = {COUNT_OF(filter), filter};
+    if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0 ||
+        syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, SECCOMP_FILTER_FLAG_TSYNC, &program) != 0) {
+        SKIP_PROGRAM("no seccomp filter: %s", strerror(errno));
+    }
+}
+
+static long faults(void)
+{
+    struct rusage usage;
+    getrusage(RUSAGE_SELF, &usage);
+    return usage.ru_minflt + usage.ru_majflt;
+}
+
+static uint64_t next(uint64_t *chance)
+{
+    *chance ^= *chance << 13;
+    *chance ^= *chance >> 7;
+    *chance ^= *chance << 17;
+    return *chance;
+}
+
+static size_t any_size(uint64_t *chance)
+{
+    const uint64_t dice = next(chance) % 1000;
+    return dice < 900 ? 1 + next(chance) % 1000 : dice < 995 ? 1 + next(chance) % 40000 : 1 + next(chance) % 500000;
+}
+
+// Everything malloc has; half the reserve live at most, so that nothing may be refused.
+static void churn(unsigned long steps, size_t limit, size_t first, size_t count)
+{
+    uint64_t chance = 88172645463325252u + first;
+    size_t live = 0;
+    for (unsigned long i = 0; i < steps; i++) {
+        const size_t at = first + next(&chance) % count;
+        const size_t size = any_size(&chance);
+        unsigned char *const old = slots[at].block;
+        if (old != NULL) {
+            CHECK(old[0] == (unsigned char)at && old[slots[at].size - 1] == (unsigned char)at, "slot %zu", at);
+        }
+        if (old != NULL && (live + size > limit || i % 4 != 0)) {
+            free(old);
+            live -= slots[at].size;
+            slots[at].block = NULL;
+            continue;
+        }
+        if (live + size > limit) {
+            continue;
+        }
+        unsigned char *const block = old != NULL ? realloc(old, size) : i % 3 == 0 ? calloc(1, size) : malloc(size);
+        CHECK(block != NULL, "%zu bytes with %zu live", size, live);
+        CHECK(old != NULL || i % 3 != 0 || (block[0] == 0 && block[size - 1] == 0), "calloc");
+        live += size - (old != NULL ? slots[at].size : 0);
+        slots[at].block = block;
+        slots[at].size = size;
+        block[0] = block[size - 1] = (unsigned char)at;
+    }
+    for (size_t at = first; at < first + count; at++) {
+        free(slots[at].block);
+        slots[at].block = NULL;
+    }
+}
+
+// Until NULL; returns the bytes.
+static size_t fill(size_t size)
+{
+    size_t count = 0;
+    errno = 0;
+    while (count < FILL_MAX && (filled[count] = malloc(size)) != NULL) {
+        memset(filled[count++], 1, size);
+    }
+    CHECK(count < FILL_MAX && errno == ENOMEM, "%zu blocks of %zu, errno %d", count, size, errno);
+    for (size_t i = 0; i < count; i++) {
+        free(filled[i]);
+    }
+    return count * size;
+}
+
+static void check_one_thread(void)
+{
+    enter_sandbox(false);
+    const long before = faults();
+    churn(STEPS, RESERVE / 4, 0, SLOTS);
+    static const size_t sizes[] = {300, 5000, 70000, 600000, 300};
+    for (size_t i = 0; i < COUNT_OF(sizes); i++) {
+        const size_t bytes = fill(sizes[i]);
+        CHECK(bytes > RESERVE / 2 && bytes <= RESERVE, "%zu bytes in blocks of %zu", bytes, sizes[i]);
+    }
+    errno = 0;
+    CHECK(malloc(2 << 20) == NULL && errno == ENOMEM, "larger than any block of this mode");
+    errno = 0;
+    CHECK(malloc(1 << 30) == NULL && errno == ENOMEM, "larger than the reserve");
+    churn(STEPS / 4, RESERVE / 4, 0, SLOTS);
+    (void)malloc_trim(0);
+    free(NULL);
+    CHECK(faults() == before, "%ld page faults", faults() - before);
+}
+
+static atomic_uint ready, go, done;
+
+static void *worker(void *first)
+{
+    unsigned char stack[64 << 10];
+    memset(stack, 1, sizeof stack); // the stack's pages are the thread's own affair
+    stack_of_worker = stack;
+    free(malloc(10));
+    atomic_fetch_add(&ready, 1);
+    while (atomic_load(&go) == 0) {
+    }
+    churn(STEPS / 8, RESERVE / 16, (size_t)first, SLOTS / 4);
+    atomic_fetch_add(&done, 1);
+    while (atomic_load(&go) == 1) {
+    }
+    return NULL;
+}
+
+static void check_threads(void)
+{
+    pthread_t threads[3];
+    for (size_t i = 0; i < 3; i++) {
+        CHECK(pthread_create(&threads[i], NULL, worker, (void *)((i + 1) * (SLOTS / 4))) == 0, "thread");
+    }
+    while (atomic_load(&ready) < 3) {
+    }
+    enter_sandbox(true);
+    const long before = faults();
+    atomic_store(&go, 1);
+    churn(STEPS / 8, RESERVE / 16, 0, SLOTS / 4);
+    while (atomic_load(&done) < 3) {
+    }
+    CHECK(faults() == before, "%ld page faults", faults() - before);
+}
+
+static size_t locked_kilobytes(void)
+{
+    char line[128];
+    size_t kilobytes = 0;
+    FILE *const file = fopen("/proc/self/status", "r");
+    while (file != NULL && fgets(line, sizeof line, file) != NULL) {
+        (void)sscanf(line, "VmLck: %zu", &kilobytes);
+    }
+    if (file != NULL) {
+        fclose(file);
+    }
+    return kilobytes;
+}
+
+int main(int count, char **arguments)
+{
+    memset(slots, 1, sizeof slots);
+    memset(slots, 0, sizeof slots);
+    memset(filled, 1, sizeof filled);
+    const char *const what = count > 1 ? arguments[1] : "one";
+    if (strcmp(what, "locked") == 0) {
+        struct rlimit limit;
+        getrlimit(RLIMIT_MEMLOCK, &limit);
+        if (limit.rlim_cur < 2u * RESERVE && geteuid() != 0) {
+            SKIP_PROGRAM("RLIMIT_MEMLOCK is %zu", (size_t)limit.rlim_cur);
+        }
+        CHECK(locked_kilobytes() >= RESERVE >> 10, "%zu kB are locked", locked_kilobytes());
+    } else if (strcmp(what, "threads") == 0) {
+        check_threads();
+    } else {
+        check_one_thread();
+    }
+    static const char line[] = "passed\n";
+    CHECK(write(1, line, sizeof line - 1) > 0, "write");
+    _exit(0);
+}

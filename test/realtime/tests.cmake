@@ -1,0 +1,13 @@
+# SPDX-License-Identifier: MIT
+if(MALLOW_SANITIZE)
+    return()
+endif()
+mallow_program(realtime realtime/test_realtime.c)
+foreach(what one threads locked)
+    mallow_add(realtime.${what} "check;plain;native" realtime ${what})
+    set_tests_properties(realtime.${what} PROPERTIES ENVIRONMENT
+        "${preload};MALLOW_MODE=realtime;MALLOW_REALTIME_RESERVE=32M")
+endforeach()
+# Four threads with some 70 size classes each: a slice for each of them, and room for what is live.
+set_tests_properties(realtime.threads PROPERTIES ENVIRONMENT
+    "${preload};MALLOW_MODE=realtime;MALLOW_REALTIME_RESERVE=96M")

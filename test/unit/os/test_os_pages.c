@@ -1,0 +1,126 @@
+// SPDX-License-Identifier: MIT
+// OS pages: what is brought in faults no more and keeps its contents.
+#include "os/os_pages.h"
+
+#include <errno.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+
+#include "../unit.h"
+
+enum { PAGES = 64 };
+
+static size_t page;
+static unsigned char *memory;
+
+static int begin(void **state) {
+    (void)state;
+    page = os_page_size();
+    memory = mmap(NULL, PAGES * page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    return memory == MAP_FAILED ? -1 : 0;
+}
+
+static int end(void **state) {
+    (void)state;
+    return munmap(memory, PAGES * page);
+}
+
+static long fault_count(void) {
+    struct rusage usage;
+    getrusage(RUSAGE_SELF, &usage);
+    return usage.ru_minflt + usage.ru_majflt;
+}
+
+// Page faults of a write to every page.
+static long touch_all(void) {
+    const long before = fault_count();
+    for (size_t i = 0; i < PAGES; i++) {
+        ((volatile unsigned char *)memory)[i * page] = 1;
+    }
+    return fault_count() - before;
+}
+
+CASE(the_page_size_is_the_kernel_s) {
+    assert_int_equal(page, (size_t)sysconf(_SC_PAGESIZE));
+}
+
+CASE(what_is_not_brought_in_faults) { // or the cases below show nothing
+    (void)madvise(memory, PAGES * page, MADV_NOHUGEPAGE);
+    assert_true(touch_all() >= PAGES / 16);
+}
+
+CASE(prefaulted_memory_faults_no_more_and_keeps_what_it_had) {
+    memory[3 * page] = 77;
+    errno = 0;
+    assert_true(os_prefault((uintptr_t)memory, PAGES * page));
+    assert_int_equal(errno, 0);
+    assert_int_equal(memory[3 * page], 77);
+    assert_int_equal(memory[4 * page], 0);
+    assert_int_equal(touch_all(), 0);
+}
+
+CASE(memory_that_is_not_there_is_not_prefaulted) {
+    assert_int_equal(munmap(memory, PAGES * page), 0);
+    assert_false(os_prefault((uintptr_t)memory, PAGES * page));
+    assert_false(os_lock_pages((uintptr_t)memory, PAGES * page));
+    bool locked = true;
+    assert_false(os_bring_in((uintptr_t)memory, PAGES * page, &locked));
+    assert_false(locked);
+    assert_int_equal(begin(NULL), 0);
+}
+
+CASE(bringing_in_takes_whole_pages_around_any_range) {
+    for (int lock = 0; lock < 2; lock++) {
+        bool locked = lock != 0;
+        assert_true(os_bring_in((uintptr_t)memory + 100, (PAGES - 1) * page, &locked));
+        assert_true(lock != 0 || !locked);
+        assert_int_equal(touch_all(), 0);
+        assert_true(!locked || os_unlock_pages((uintptr_t)memory, PAGES * page));
+    }
+}
+
+CASE(a_lock_that_is_refused_still_brings_in) {
+    struct rlimit old, none = {0, 0};
+    if (geteuid() == 0 || getrlimit(RLIMIT_MEMLOCK, &old) != 0) {
+        skip(); // root may lock whatever it likes
+    }
+    none.rlim_max = old.rlim_max;
+    assert_int_equal(setrlimit(RLIMIT_MEMLOCK, &none), 0);
+    bool locked = true;
+    assert_true(os_bring_in((uintptr_t)memory, PAGES * page, &locked));
+    assert_false(locked);
+    assert_int_equal(touch_all(), 0);
+    assert_int_equal(setrlimit(RLIMIT_MEMLOCK, &old), 0);
+}
+
+static unsigned char untouched[64 << 10];
+
+CASE(the_image_of_the_program_is_brought_in) {
+    bool locked = true;
+    os_bring_in_image(&locked);
+    const long before = fault_count();
+    unsigned sum = 0;
+    for (size_t i = 0; i < sizeof untouched; i += page) {
+        sum += ((volatile unsigned char *)untouched)[i];
+    }
+    assert_int_equal(sum, 0);
+    assert_int_equal(fault_count(), before);
+    if (locked) {
+        (void)munlockall();
+    }
+}
+
+#define PAGES_CASE(name) cmocka_unit_test_setup_teardown(name, begin, end)
+
+int main(void) {
+    const struct CMUnitTest cases[] = {
+        PAGES_CASE(the_page_size_is_the_kernel_s),
+        PAGES_CASE(what_is_not_brought_in_faults),
+        PAGES_CASE(prefaulted_memory_faults_no_more_and_keeps_what_it_had),
+        PAGES_CASE(memory_that_is_not_there_is_not_prefaulted),
+        PAGES_CASE(bringing_in_takes_whole_pages_around_any_range),
+        PAGES_CASE(a_lock_that_is_refused_still_brings_in),
+        PAGES_CASE(the_image_of_the_program_is_brought_in),
+    };
+    return cmocka_run_group_tests(cases, NULL, NULL);
+}

@@ -1,0 +1,435 @@
+// SPDX-License-Identifier: MIT
+// Pool: operations by chance against a model; every answer to every pointer; fallback, attached
+// memory, and what the owner check says.
+#include "pool/pool.h"
+
+#include "pools.h"
+
+static struct pools_case it;
+
+static void plain(size_t class_count, const size_t *sizes, size_t count_each) {
+    memset(&it, 0, sizeof it);
+    it.config = (struct mw_pool_config){.classes = it.classes, .class_count = class_count};
+    for (size_t i = 0; i < class_count; i++) {
+        it.classes[i] = (struct mw_pool_class){.size_bytes = sizes[i], .block_count = count_each};
+    }
+}
+
+// ---- A model ------------------------------------------------------------------------------------
+
+enum { LIVE_MAX = 1 << 16 };
+
+static struct {
+    unsigned char *block;
+    size_t class_index;
+    unsigned char tag;
+} live[LIVE_MAX];
+static size_t live_count;
+static size_t used[MW_POOL_CLASSES_MAX];
+static size_t peak[MW_POOL_CLASSES_MAX];
+static unsigned char *freed[64]; // some of those freed, live again or not
+
+static size_t model_class(size_t size) {
+    size_t best = SIZE_MAX;
+    for (size_t i = 0; i < it.config.class_count; i++) {
+        const size_t bytes = it.planned[i].block_bytes;
+        const bool full = it.config.fallback && used[i] == it.planned[i].capacity_count;
+        if (bytes >= size && !full && (best == SIZE_MAX || bytes < it.planned[best].block_bytes)) {
+            best = i;
+        }
+    }
+    return best;
+}
+
+static void check_null(enum mw_pool_status status, size_t size, size_t class_index) {
+    size_t largest = 0;
+    for (size_t i = 0; i < it.config.class_count; i++) {
+        largest = bits_max(largest, it.planned[i].block_bytes);
+    }
+    if (size == 0 || size > largest) {
+        assert_int_equal(status, size == 0 ? MW_POOL_SIZE_ZERO : MW_POOL_SIZE_TOO_BIG);
+    } else if (it.config.fallback) {
+        assert_int_equal(status, MW_POOL_EXHAUSTED_ALL);
+        assert_int_equal(class_index, SIZE_MAX);
+    } else {
+        assert_int_equal(status, MW_POOL_EXHAUSTED);
+        assert_int_equal(used[class_index], it.planned[class_index].capacity_count);
+    }
+}
+
+static void model_alloc(struct mw_pool *pool, size_t size) {
+    enum mw_pool_status status = MW_POOL_NULL_ARGUMENT;
+    unsigned char *const block = mw_pool_alloc_status(pool, size, &status);
+    const size_t expected = size == 0 ? SIZE_MAX : model_class(size);
+    if (block == NULL) {
+        check_null(status, size, expected);
+        return;
+    }
+    assert_int_equal(status, MW_POOL_OK);
+    size_t class_index = 0;
+    assert_int_equal(mw_pool_find(pool, block, &class_index), MW_POOL_OK);
+    assert_int_equal(class_index, expected);
+    assert_true(used[class_index] < it.planned[class_index].capacity_count);
+    used[class_index]++;
+    peak[class_index] = bits_max(peak[class_index], used[class_index]);
+    const unsigned char tag = (unsigned char)(live_count * 31 + size);
+    memset(block, tag, it.planned[class_index].block_bytes);
+    assert_true(live_count < LIVE_MAX);
+    live[live_count].block = block;
+    live[live_count].class_index = class_index;
+    live[live_count++].tag = tag;
+}
+
+static void model_free(struct mw_pool *pool, size_t at) {
+    unsigned char *const block = live[at].block;
+    assert_true(unit_is_all(block, live[at].tag, it.planned[live[at].class_index].block_bytes));
+    assert_int_equal(mw_pool_free(pool, block), MW_POOL_OK);
+    assert_int_equal(mw_pool_free(pool, block), MW_POOL_DOUBLE_FREE);
+    assert_int_equal(mw_pool_find(pool, block, NULL), MW_POOL_DOUBLE_FREE);
+    used[live[at].class_index]--;
+    freed[((uintptr_t)block >> 4) % 64] = block;
+    live[at] = live[--live_count];
+}
+
+static bool model_is_live(const unsigned char *block) {
+    for (size_t i = 0; i < live_count; i++) {
+        if (live[i].block == block) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static void model_stats(const struct mw_pool *pool) {
+    static struct mw_pool_class_stats stats[MW_POOL_CLASSES_MAX];
+    assert_int_equal(mw_pool_stats(pool, stats, MW_POOL_CLASSES_MAX), it.config.class_count);
+    uint64_t bytes = 0;
+    for (size_t i = 0; i < it.config.class_count; i++) {
+        assert_int_equal(stats[i].block_bytes, it.planned[i].block_bytes);
+        assert_int_equal(stats[i].capacity_count, it.planned[i].capacity_count);
+        assert_int_equal(stats[i].used_count, used[i]);
+        assert_int_equal(stats[i].peak_count, peak[i]);
+        bytes += (uint64_t)used[i] * it.planned[i].block_bytes;
+    }
+    assert_int_equal(mw_pool_occupancy_ppm(pool), bytes * MW_POOL_WHOLE / it.plan.payload_bytes);
+}
+
+static void model_run(struct mw_pool *pool, struct unit_chance *chance, unsigned operations) {
+    live_count = 0;
+    memset(used, 0, sizeof used);
+    memset(peak, 0, sizeof peak);
+    memset(freed, 0, sizeof freed);
+    for (unsigned i = 0; i < operations; i++) {
+        const unsigned phase = i / 200 % 4; // growing, shrinking, pairs, anything
+        const unsigned dice = unit_below(chance, 10);
+        if (live_count > 0 && (phase == 1 || phase == 2 ? dice < 6 : dice < 3)) {
+            model_free(pool, phase == 2 ? live_count - 1 : unit_next(chance) % live_count);
+        } else if (live_count < LIVE_MAX) {
+            const size_t class = unit_next(chance) % it.config.class_count;
+            model_alloc(pool, it.planned[class].block_bytes - unit_below(chance, 9));
+        }
+        unsigned char *const old = freed[unit_below(chance, 64)];
+        if (old != NULL && i % 8 == 0 && !model_is_live(old)) {
+            assert_int_equal(mw_pool_free(pool, old), MW_POOL_DOUBLE_FREE);
+        }
+        if (i % 400 == 0) {
+            pools_audit(pool);
+            model_stats(pool);
+        }
+    }
+    while (live_count > 0) {
+        model_free(pool, unit_next(chance) % live_count);
+    }
+    pools_audit(pool);
+    model_stats(pool);
+}
+
+CASE(operations_by_chance_agree_with_a_model) {
+    struct unit_chance chance = unit_chance_begin();
+    for (int i = 0; i < 150; i++) {
+        do {
+            pools_by_chance(&it, &chance);
+        } while (it.plan.payload_bytes > 2 << 20);
+        model_run(pools_create(&it), &chance, 3000);
+        pools_check_guards();
+    }
+}
+
+CASE(small_pools_run_dry_and_recover_again_and_again) {
+    struct unit_chance chance = unit_chance_begin();
+    static const size_t sizes[] = {48, 16, 1000, 160, 40000};
+    for (int i = 0; i < 60; i++) {
+        plain(5, sizes, 1 + unit_below(&chance, 130));
+        it.config.fallback = i % 2 != 0;
+        it.config.remote = i % 3 == 0;
+        model_run(pools_create(&it), &chance, 4000);
+    }
+}
+
+// ---- Pointers -----------------------------------------------------------------------------------
+
+// What any address of the memory is, told from the blocks that are live.
+static void check_every_address(struct mw_pool *pool, unsigned char **blocks, size_t block_bytes,
+                                size_t alignment, size_t count) {
+    unsigned char *const start = it.config.memory;
+    for (unsigned char *at = start - 64; at < start + it.plan.pool_bytes + 64; at++) {
+        enum mw_pool_status expected = MW_POOL_FOREIGN;
+        for (size_t i = 0; i < count; i++) {
+            if (at > blocks[i] && at < blocks[i] + block_bytes) {
+                expected = (uintptr_t)at % alignment == 0 ? MW_POOL_INTERIOR : MW_POOL_MISALIGNED;
+            } else if (at == blocks[i]) {
+                expected = MW_POOL_OK;
+            }
+        }
+        assert_int_equal(mw_pool_find(pool, at, NULL), expected);
+        if (expected != MW_POOL_OK) {
+            assert_int_equal(mw_pool_free(pool, at), expected);
+            assert_int_equal(mw_pool_usable_size(pool, at), 0);
+        }
+    }
+}
+
+CASE(every_address_is_told_from_a_block) {
+    static const size_t sizes[] = {16, 24, 48, 64, 4096, 1008};
+    for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
+        plain(1, &sizes[i], 7);
+        it.classes[0].alignment_bytes = sizes[i] == 24 ? 8 : 16;
+        struct mw_pool *const pool = pools_create(&it);
+        unsigned char *blocks[7];
+        for (size_t at = 0; at < 7; at++) {
+            blocks[at] = mw_pool_alloc(pool, sizes[i]);
+            assert_non_null(blocks[at]);
+        }
+        check_every_address(pool, blocks, sizes[i], it.planned[0].alignment_bytes, 7);
+        for (size_t at = 0; at < 7; at++) {
+            assert_int_equal(mw_pool_free(pool, blocks[at]), MW_POOL_OK);
+            assert_int_equal(mw_pool_free(pool, blocks[at]), MW_POOL_DOUBLE_FREE);
+        }
+    }
+}
+
+CASE(any_value_whatever_may_be_freed) {
+    struct unit_chance chance = unit_chance_begin();
+    for (int i = 0; i < 40; i++) {
+        pools_by_chance(&it, &chance);
+        struct mw_pool *const pool = pools_create(&it);
+        assert_int_equal(mw_pool_free(pool, NULL), MW_POOL_NULL_POINTER);
+        assert_int_equal(mw_pool_find(pool, NULL, NULL), MW_POOL_NULL_POINTER);
+        assert_false(mw_pool_owns(pool, NULL));
+        for (int value = 0; value < 5000; value++) {
+            uintptr_t address = unit_next(&chance) >> unit_below(&chance, 64);
+            address = value % 2 != 0 ? (uintptr_t)it.config.memory + address % (2 * it.plan.pool_bytes)
+                                     : value % 4 == 0 ? ~address : address;
+            const enum mw_pool_status status = mw_pool_free(pool, (void *)address);
+            assert_true(status == MW_POOL_FOREIGN || status == MW_POOL_INTERIOR ||
+                        status == MW_POOL_MISALIGNED || status == MW_POOL_DOUBLE_FREE ||
+                        (address == 0 && status == MW_POOL_NULL_POINTER));
+            assert_int_equal(mw_pool_find(pool, (void *)address, NULL), status);
+        }
+        pools_audit(pool);
+    }
+}
+
+CASE(a_block_of_another_pool_is_foreign) {
+    static const size_t size = 64;
+    plain(1, &size, 100);
+    assert_int_equal(mw_pool_plan(&it.config, &it.plan, NULL), MW_POOL_OK);
+    char *const memory = pools_memory(2 * it.plan.pool_bytes + 64, 64);
+    struct mw_pool *pools[2];
+    for (size_t i = 0; i < 2; i++) {
+        it.config.memory = memory + i * bits_align_up(it.plan.pool_bytes, 64);
+        assert_int_equal(mw_pool_create_in(&it.config, &pools[i], NULL), MW_POOL_OK);
+    }
+    void *const block = mw_pool_alloc(pools[0], 64);
+    assert_int_equal(mw_pool_free(pools[1], block), MW_POOL_FOREIGN);
+    assert_true(mw_pool_owns(pools[0], block));
+    assert_false(mw_pool_owns(pools[1], block));
+    assert_int_equal(mw_pool_free(pools[0], block), MW_POOL_OK);
+}
+
+// ---- Sizes --------------------------------------------------------------------------------------
+
+CASE(every_size_gets_the_smallest_class_that_holds_it) {
+    struct unit_chance chance = unit_chance_begin();
+    for (int i = 0; i < 60; i++) {
+        pools_by_chance(&it, &chance);
+        it.config.fallback = false;
+        struct mw_pool *const pool = pools_create(&it);
+        memset(used, 0, sizeof used);
+        for (size_t size = 1; size < 110000; size += 1 + unit_below(&chance, size < 4096 ? 2 : 600)) {
+            const size_t expected = model_class(size);
+            void *const block = mw_pool_alloc(pool, size);
+            if (expected == SIZE_MAX) {
+                assert_null(block);
+                assert_int_equal(mw_pool_last_status(pool), MW_POOL_SIZE_TOO_BIG);
+                continue;
+            }
+            size_t class_index = SIZE_MAX;
+            assert_int_equal(mw_pool_find(pool, block, &class_index), MW_POOL_OK);
+            assert_int_equal(class_index, expected);
+            assert_int_equal(mw_pool_free(pool, block), MW_POOL_OK);
+        }
+    }
+}
+
+CASE(the_smallest_classes_can_come_last) {
+    static const size_t sizes[] = {272, 16, 512, 1024, 2048};
+    plain(5, sizes, 10);
+    struct mw_pool *const pool = pools_create(&it);
+    size_t class_index = 0;
+    assert_int_equal(mw_pool_find(pool, mw_pool_alloc(pool, 16), &class_index), MW_POOL_OK);
+    assert_int_equal(class_index, 1);
+}
+
+CASE(fallback_takes_the_next_bigger_class_with_room) {
+    static const size_t sizes[] = {64, 32, 128};
+    plain(3, sizes, 2);
+    it.config.fallback = true;
+    struct mw_pool *const pool = pools_create(&it);
+    static const size_t expected[] = {1, 1, 0, 0, 2, 2};
+    void *blocks[6];
+    for (size_t i = 0; i < 6; i++) {
+        size_t class_index = 0;
+        blocks[i] = mw_pool_alloc(pool, 20);
+        assert_int_equal(mw_pool_find(pool, blocks[i], &class_index), MW_POOL_OK);
+        assert_int_equal(class_index, expected[i]);
+    }
+    assert_null(mw_pool_alloc(pool, 20));
+    assert_int_equal(mw_pool_last_status(pool), MW_POOL_EXHAUSTED_ALL);
+    struct mw_pool_class_stats stats[3];
+    mw_pool_stats(pool, stats, 3);
+    assert_int_equal(stats[1].fallback_count, 4);
+    assert_int_equal(stats[1].refused_count, 1);
+    assert_int_equal(mw_pool_free(pool, blocks[5]), MW_POOL_OK);
+    assert_ptr_equal(mw_pool_alloc(pool, 20), blocks[5]);
+    assert_null(mw_pool_alloc_class(pool, 1)); // never falls back
+    assert_int_equal(mw_pool_last_status(pool), MW_POOL_EXHAUSTED);
+    assert_null(mw_pool_alloc_class(pool, 3));
+    assert_int_equal(mw_pool_last_status(pool), MW_POOL_BAD_CLASS_INDEX);
+}
+
+CASE(blocks_too_big_to_multiply_are_divided) {
+    static const size_t size = ((size_t)5 << 32) + 48; // address space alone: only numbers are used
+    plain(1, &size, 1);
+    struct pool_area area = {.start = 4096, .block_bytes = size, .count = (size_t)1 << 28};
+    struct pool_class class = {.block_bytes = size, .alignment = 16};
+    area.owner = &class;
+    for (size_t index = 0; index < area.count; index += area.count / 1000) {
+        assert_int_equal(pool_index_in(&area, area.start + index * size), index);
+        assert_int_equal(pool_index_in(&area, area.start + index * size + 16), SIZE_MAX);
+        assert_int_equal(pool_index_in(&area, area.start + index * size - 16), SIZE_MAX);
+    }
+    assert_int_equal(pool_index_in(&area, area.start + area.count * size), SIZE_MAX);
+}
+
+// ---- Attached memory ----------------------------------------------------------------------------
+
+CASE(attached_memory_is_cut_by_the_same_shares) {
+    memset(&it, 0, sizeof it);
+    it.classes[0] = (struct mw_pool_class){.size_bytes = 64, .share_ppm = MW_POOL_PERCENT(75)};
+    it.classes[1] = (struct mw_pool_class){.size_bytes = 256, .share_ppm = MW_POOL_PERCENT(25)};
+    it.config = (struct mw_pool_config){.classes = it.classes, .class_count = 2, .pool_bytes = 1 << 16};
+    char *const memory = pools_memory(MW_POOL_MEMORIES_MAX << 16, 4096);
+    it.config.memory = memory + (7 << 16); // so that memories come before and after it
+    struct mw_pool *pool = NULL;
+    assert_int_equal(mw_pool_create_in(&it.config, &pool, NULL), MW_POOL_OK);
+    const size_t before = mw_pool_capacity_count(pool, 0);
+    assert_int_equal(mw_pool_attach(pool, memory + (7 << 16) - 64, 1 << 16), MW_POOL_MEMORY_OVERLAPS);
+    assert_int_equal(mw_pool_attach(pool, memory + (8 << 16) - 64, 1 << 16), MW_POOL_MEMORY_OVERLAPS);
+    assert_int_equal(mw_pool_attach(pool, NULL, 1 << 16), MW_POOL_NEEDS_MEMORY);
+    assert_int_equal(mw_pool_attach(pool, memory + 8, 1 << 16), MW_POOL_MEMORY_MISALIGNED);
+    assert_int_equal(mw_pool_attach(pool, memory, 100), MW_POOL_TOO_SMALL);
+    for (size_t i = 0; i < MW_POOL_MEMORIES_MAX; i++) {
+        const size_t place = (i * 5) % MW_POOL_MEMORIES_MAX; // all, in no order
+        if (place != 7) {
+            assert_int_equal(mw_pool_attach(pool, memory + (place << 16), 1 << 16), MW_POOL_OK);
+            pools_audit(pool);
+        }
+    }
+    assert_int_equal(mw_pool_attach(pool, memory, 1 << 16), MW_POOL_TOO_MANY_MEMORIES);
+    assert_true(mw_pool_capacity_count(pool, 0) >= before * MW_POOL_MEMORIES_MAX);
+    struct unit_chance chance = unit_chance_begin();
+    assert_int_equal(mw_pool_describe(pool, &it.plan, it.planned), MW_POOL_OK);
+    assert_int_equal(it.plan.pool_bytes, MW_POOL_MEMORIES_MAX << 16);
+    model_run(pool, &chance, 60000);
+    assert_int_equal(mw_pool_free(pool, (void *)UINTPTR_MAX), MW_POOL_FOREIGN);
+    pools_check_guards();
+}
+
+CASE(counted_pools_grow_in_proportion) {
+    static const size_t sizes[] = {32, 1024};
+    plain(2, sizes, 64);
+    struct mw_pool *const pool = pools_create(&it);
+    static _Alignas(64) char more[1 << 18];
+    assert_int_equal(mw_pool_attach(pool, more, sizeof more), MW_POOL_OK);
+    const size_t small = mw_pool_capacity_count(pool, 0), big = mw_pool_capacity_count(pool, 1);
+    assert_true(small > 64 + 200 && big > 64 + 200 && small < 2 * big && big < 2 * small);
+}
+
+// ---- Owners -------------------------------------------------------------------------------------
+
+CASE(another_thread_than_the_owner_is_refused) {
+    static const size_t size = 64;
+    plain(1, &size, 100);
+    it.config.check_owner = true;
+    struct mw_pool *const pool = pools_create(&it);
+    void *const block = mw_pool_alloc(pool, 64);
+    assert_non_null(block);
+    atomic_store(&pool->owner, 12345); // as if another thread had bound it
+    enum mw_pool_status status = MW_POOL_OK;
+    assert_null(mw_pool_alloc(pool, 64));
+    assert_null(mw_pool_alloc_class(pool, 0));
+    assert_null(mw_pool_alloc_status(pool, 64, &status));
+    assert_int_equal(status, MW_POOL_NOT_OWNER);
+    assert_int_equal(mw_pool_free(pool, block), MW_POOL_NOT_OWNER);
+    assert_int_equal(mw_pool_free_remote(pool, block), MW_POOL_NOT_SHARED);
+    assert_int_equal(mw_pool_bind(pool), MW_POOL_OK);
+    assert_int_equal(mw_pool_free(pool, block), MW_POOL_OK);
+    pools_audit(pool);
+}
+
+CASE(every_status_has_a_name_and_a_text_of_its_own) {
+    size_t count = 0;
+    for (int status = 0; status < 256; status++) {
+        const char *const name = mw_pool_status_name((enum mw_pool_status)status);
+        const char *const text = mw_pool_status_text((enum mw_pool_status)status);
+        assert_true(name != NULL && text != NULL);
+        if (strcmp(name, "?") == 0) {
+            continue;
+        }
+        count++;
+        for (int other = 0; other < status; other++) {
+            assert_string_not_equal(name, mw_pool_status_name((enum mw_pool_status)other));
+            assert_string_not_equal(text, mw_pool_status_text((enum mw_pool_status)other));
+        }
+    }
+    assert_int_equal(count, 43);
+}
+
+CASE(what_is_no_pool_is_said_to_be_none) {
+    _Alignas(64) static char memory[4096];
+    struct mw_pool *const pool = (struct mw_pool *)memory;
+    assert_int_equal(mw_pool_attach(pool, memory, 4096), MW_POOL_NOT_A_POOL);
+    assert_int_equal(mw_pool_bind(NULL), MW_POOL_NOT_A_POOL);
+    assert_int_equal(mw_pool_describe(pool, &it.plan, NULL), MW_POOL_NOT_A_POOL);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(operations_by_chance_agree_with_a_model),
+        cmocka_unit_test(small_pools_run_dry_and_recover_again_and_again),
+        cmocka_unit_test(every_address_is_told_from_a_block),
+        cmocka_unit_test(any_value_whatever_may_be_freed),
+        cmocka_unit_test(a_block_of_another_pool_is_foreign),
+        cmocka_unit_test(every_size_gets_the_smallest_class_that_holds_it),
+        cmocka_unit_test(the_smallest_classes_can_come_last),
+        cmocka_unit_test(fallback_takes_the_next_bigger_class_with_room),
+        cmocka_unit_test(blocks_too_big_to_multiply_are_divided),
+        cmocka_unit_test(attached_memory_is_cut_by_the_same_shares),
+        cmocka_unit_test(counted_pools_grow_in_proportion),
+        cmocka_unit_test(another_thread_than_the_owner_is_refused),
+        cmocka_unit_test(every_status_has_a_name_and_a_text_of_its_own),
+        cmocka_unit_test(what_is_no_pool_is_said_to_be_none),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
