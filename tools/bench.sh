@@ -2,9 +2,11 @@
 # SPDX-License-Identifier: MIT
 # `make bench`, `make bench-quick`: the suite, on mallow and on its peers. `make bench-classics`:
 # the published tests of others. `make bench-pages`: the user-mode page experiment. `make
-# bench-latency`: single calls to the worst one (an hour); `make bench-latency-quick`: some minutes.
-# Results of the full suite, the pages and the latency go where mallow-bench keeps them, in
-# bench/results; the others' into build/. The full latency run draws docs/pictures/latency.svg, too.
+# bench-dispatch`: the policies of <mallow/dispatch.h> in one simulation. `make bench-latency`:
+# single calls to the worst one (an hour); `make bench-latency-quick`: some minutes.
+# Results of the full suite, the pages, the latency and the dispatch go where mallow-bench keeps
+# them, in bench/results; the others' into build/. The full latency run draws
+# docs/pictures/latency.svg, too.
 # Further arguments go to mallow-bench: tools/bench.sh bench --only larson -n 5
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -15,11 +17,12 @@ bench) selection=() ;;
 bench-quick) selection=(--quick --out build/bench/results/bench-quick.json) ;;
 bench-classics) selection=(classics) ;;
 bench-pages) selection=(pages) ;;
+bench-dispatch) exec build/bin/mallow-bench dispatch "$@" ;;
 bench-latency) selection=(latency --picture docs/pictures/latency.svg) ;;
 bench-latency-quick) selection=(latency --quick --out build/bench/results/latency-quick.json) ;;
 *)
-    echo "usage: tools/bench.sh bench|bench-quick|bench-classics|bench-pages|bench-latency" \
-        "|bench-latency-quick [OPTION...]" >&2
+    names="bench|bench-quick|bench-classics|bench-pages|bench-dispatch|bench-latency"
+    echo "usage: tools/bench.sh $names|bench-latency-quick [OPTION...]" >&2
     exit 2
     ;;
 esac

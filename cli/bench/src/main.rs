@@ -3,6 +3,8 @@
 //! picture.
 
 mod classics;
+mod dispatch;
+mod dispatch_command;
 mod latency;
 mod latency_command;
 mod pages;
@@ -96,6 +98,7 @@ fn cli() -> Command {
             "bench/results/<date>-<commit>-pages.json",
         )
         .arg(option("show", "FILE", "Run nothing: print a result file, and draw its picture again")))
+        .subcommand(dispatch_command::command())
         .subcommand(latency_command::command())
         .subcommand(experiment(
             "classics",
@@ -133,6 +136,7 @@ fn main() -> ExitCode {
         Some(("pages", matches)) => pages_main(matches),
         Some(("latency", matches)) => latency_command::run(matches),
         Some(("classics", matches)) => classics_main(matches),
+        Some(("dispatch", matches)) => dispatch_command::run(matches),
         _ => bench_main(&matches),
     };
     match result {

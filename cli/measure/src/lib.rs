@@ -15,4 +15,5 @@ pub mod panels;
 pub mod progress;
 pub mod session;
 pub mod stats;
+pub mod strips;
 pub mod table;
