@@ -27,6 +27,7 @@
 #include "pool/pool_stats.c"
 #include "pool/pool_set.c"
 #include "pool/pool_host.c"
+#include "pool/dispatch.c"
 
 #include "meta/meta.c"
 #include "meta/address_map.c"

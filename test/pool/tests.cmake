@@ -18,3 +18,12 @@ if(CMAKE_SYSTEM_PROCESSOR STREQUAL "x86_64" AND CMAKE_C_COMPILER_ID STREQUAL "GN
     set_tests_properties(pool.freestanding PROPERTIES ENVIRONMENT
         "TEST_POOL_LIBRARY=$<TARGET_FILE:mallow_pool>;TEST_PROGRAM=$<TARGET_FILE:pool_freestanding>")
 endif()
+
+# The simulation of bench/, small.
+mallow_program(pool_dispatch_simulation ${PROJECT_SOURCE_DIR}/bench/dispatch/dispatch.c)
+target_include_directories(pool_dispatch_simulation PRIVATE ${PROJECT_SOURCE_DIR}/bench)
+target_compile_definitions(pool_dispatch_simulation PRIVATE _GNU_SOURCE)
+target_link_libraries(pool_dispatch_simulation PRIVATE mallow m)
+mallow_add(pool.dispatch "check;plain;native" Python3::Interpreter
+           ${CMAKE_CURRENT_SOURCE_DIR}/pool/test_dispatch_simulation.py
+           $<TARGET_FILE:pool_dispatch_simulation>)

@@ -3,6 +3,8 @@
 //! picture.
 
 mod classics;
+mod dispatch;
+mod dispatch_command;
 mod latency;
 mod latency_command;
 mod long_run;
@@ -99,6 +101,7 @@ fn cli() -> Command {
             "bench/results/<date>-<commit>-pages.json",
         )
         .arg(option("show", "FILE", "Run nothing: print a result file, and draw its picture again")))
+        .subcommand(dispatch_command::command())
         .subcommand(latency_command::command())
         .subcommand(experiment(
             "classics",
@@ -142,6 +145,7 @@ fn main() -> ExitCode {
         Some(("latency", matches)) => latency_command::run(matches),
         Some(("classics", matches)) => classics_main(matches),
         Some(("long-run", matches)) => long_run_command::run(matches),
+        Some(("dispatch", matches)) => dispatch_command::run(matches),
         _ => bench_main(&matches),
     };
     match result {

@@ -6,7 +6,11 @@ mod compare;
 mod options;
 #[cfg(test)]
 mod options_def;
+mod pool;
+mod record;
 mod run;
+mod show;
+mod trace;
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -16,6 +20,7 @@ use clap::{Arg, ArgMatches, Command};
 use mallow_measure::{elf, launch};
 
 /// An error of the tool itself: what it says, and the exit code.
+#[derive(Debug)]
 pub struct Failure {
     code: u8,
     text: String,
@@ -88,6 +93,9 @@ fn cli() -> Command {
         .subcommand(run::command())
         .subcommand(check::command())
         .subcommand(compare::command())
+        .subcommand(record::command())
+        .subcommand(show::command())
+        .subcommand(pool::command())
 }
 
 /// The command given, its program looked up: the path to execute, and all words as given.
@@ -125,6 +133,9 @@ fn main() -> ExitCode {
         Some(("run", matches)) => run::main(matches),
         Some(("check", matches)) => check::main(matches),
         Some(("compare", matches)) => compare::main(matches),
+        Some(("record", matches)) => record::main(matches),
+        Some(("trace", matches)) => show::main(matches),
+        Some(("pool", matches)) => pool::main(matches),
         _ => unreachable!("clap asks for a subcommand"),
     };
     match result {

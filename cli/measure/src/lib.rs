@@ -15,6 +15,7 @@ pub mod panels;
 pub mod progress;
 pub mod session;
 pub mod stats;
+pub mod strips;
 pub mod table;
 pub mod timeline;
 pub mod trend;

@@ -26,8 +26,8 @@ fn program_directory() -> Option<PathBuf> {
     env::current_exe().ok()?.parent().map(Path::to_path_buf)
 }
 
-/// The places where the library is looked for, in order.
-fn candidates() -> Vec<PathBuf> {
+/// The places where a library of ours is looked for, in order.
+fn candidates(name: &str) -> Vec<PathBuf> {
     let mut places = Vec::new();
     if let Some(directory) = program_directory() {
         let triplet = format!("../lib/{}-linux-gnu", env::consts::ARCH);
@@ -36,16 +36,27 @@ fn candidates() -> Vec<PathBuf> {
         }
     }
     places.extend(system_directories());
-    places.iter().map(|p| p.join("libmallow.so")).collect()
+    places.iter().map(|p| p.join(name)).collect()
 }
 
 /// Finds the library: `explicit` (from `--lib`), else `MALLOW_LIB`, else beside the tool, else where
 /// it would be installed. The error is one line that says where it was looked for.
 pub fn find(explicit: Option<&Path>) -> Result<PathBuf, String> {
-    let named = match explicit {
-        Some(path) => Some((path.to_path_buf(), "--lib")),
-        None => env::var_os("MALLOW_LIB").map(|path| (PathBuf::from(path), "MALLOW_LIB")),
+    let variable = env::var_os("MALLOW_LIB").map(PathBuf::from);
+    let named = match (explicit, &variable) {
+        (Some(path), _) => Some((path, "--lib")),
+        (None, Some(path)) => Some((path.as_path(), "MALLOW_LIB")),
+        (None, None) => None,
     };
+    find_named("libmallow.so", named).map_err(|error| match named {
+        Some(_) => error,
+        None => error + ", or name it with --lib PATH or MALLOW_LIB=PATH",
+    })
+}
+
+/// Finds the library `name`: where the user said, with the name of what said so, else beside the tool,
+/// else where it would be installed.
+pub fn find_named(name: &str, named: Option<(&Path, &str)>) -> Result<PathBuf, String> {
     if let Some((path, origin)) = named {
         return path.canonicalize().map_err(|error| {
             format!(
@@ -54,15 +65,15 @@ pub fn find(explicit: Option<&Path>) -> Result<PathBuf, String> {
             )
         });
     }
-    let places = candidates();
+    let places = candidates(name);
     for place in &places {
         if let Ok(path) = place.canonicalize() {
             return Ok(path);
         }
     }
     Err(format!(
-        "libmallow.so not found beside the tool ({}) nor in the system's library directories; \
-         build it with `make lib`, or name it with --lib PATH or MALLOW_LIB=PATH",
+        "{name} not found beside the tool ({}) nor in the system's library directories; \
+         build it with `make lib`",
         places
             .first()
             .map(|p| p.display().to_string())

@@ -1,0 +1,222 @@
+// SPDX-License-Identifier: MIT
+//! `mallow record`: the command with the recorder preloaded; a trace file a process.
+
+use std::fs::{self, OpenOptions};
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::path::{Path, PathBuf};
+use std::process;
+
+use clap::{Arg, ArgMatches, Command};
+use mallow_measure::table::{self, Table};
+use mallow_measure::{elf, library};
+
+use crate::trace::{Header, Trace, HEADER_BYTES};
+use crate::{command_argument, given_command, Failure, EXIT_CODES};
+
+const LIBRARY: &str = "libmallow-record.so";
+const COMMAND_WIDTH: usize = 48;
+
+const ABOUT_FILES: &str = "\
+Each process of the command, children included, writes PREFIX.PID.trace (PREFIX.PID.2.trace after an \
+exec). `mallow pool plan --from` and `mallow pool replay` read them; docs/design/trace.md has the \
+format. The program runs on glibc's allocator while it is recorded.";
+
+/// The subcommand's arguments.
+pub fn command() -> Command {
+    Command::new("record")
+        .about("Records every allocation of a command into trace files")
+        .override_usage("mallow record [OPTIONS] -- CMD...")
+        .after_help(format!("{ABOUT_FILES}\n\n{EXIT_CODES}"))
+        .arg(
+            Arg::new("output")
+                .long("output")
+                .short('o')
+                .value_name("PREFIX")
+                .help("Where the traces go: PREFIX.PID.trace")
+                .default_value("mallow")
+                .value_parser(clap::value_parser!(PathBuf)),
+        )
+        .arg(
+            Arg::new("recorder")
+                .long("recorder")
+                .value_name("PATH")
+                .help(
+                    "Which libmallow-record.so [default: beside the tool, else the installed one]",
+                )
+                .value_parser(clap::value_parser!(PathBuf)),
+        )
+        .arg(command_argument())
+}
+
+/// The prefix as an absolute path, since the program may change its directory.
+fn absolute_prefix(given: &Path) -> Result<PathBuf, Failure> {
+    let bad =
+        |text: String| Failure::usage(format!("option --output: '{}': {text}", given.display()));
+    let name = given
+        .file_name()
+        .ok_or_else(|| bad("wanted a path that ends in a name".into()))?;
+    let parent = match given.parent() {
+        Some(parent) if !parent.as_os_str().is_empty() => parent,
+        _ => Path::new("."),
+    };
+    let parent = parent.canonicalize().map_err(|e| bad(e.to_string()))?;
+    Ok(parent.join(name))
+}
+
+/// The traces with this prefix that were not there before.
+fn traces(prefix: &Path, before: &[PathBuf]) -> Vec<PathBuf> {
+    let (Some(parent), Some(name)) = (prefix.parent(), prefix.file_name()) else {
+        return Vec::new();
+    };
+    let start = format!("{}.", name.to_string_lossy());
+    let mut found: Vec<PathBuf> = fs::read_dir(parent)
+        .into_iter()
+        .flatten()
+        .filter_map(|entry| Some(entry.ok()?.path()))
+        .filter(|path| {
+            let name = path.file_name().unwrap_or_default().to_string_lossy();
+            name.strip_prefix(&start).is_some_and(is_numbered)
+        })
+        .filter(|path| !before.contains(path))
+        .collect();
+    found.sort();
+    found
+}
+
+/// `123.trace` or `123.2.trace`.
+fn is_numbered(rest: &str) -> bool {
+    rest.strip_suffix(".trace").is_some_and(|numbers| {
+        numbers
+            .split('.')
+            .all(|n| !n.is_empty() && n.bytes().all(|b| b.is_ascii_digit()))
+    })
+}
+
+/// Gives back what the recorder reserved ahead, if the process is gone.
+fn trim(path: &Path, header: &Header) {
+    if Path::new(&format!("/proc/{}", header.pid)).exists() {
+        return;
+    }
+    if let Ok(file) = OpenOptions::new().write(true).open(path) {
+        // It is only space: without it the trace is as good.
+        let _ = file.set_len(HEADER_BYTES as u64 + header.record_bytes);
+    }
+}
+
+fn summary(found: &[PathBuf]) -> Result<String, String> {
+    let mut table = Table::new([
+        "trace",
+        "records",
+        "blocks",
+        "most live",
+        "MiB",
+        "threads",
+        "command",
+    ]);
+    let mut cut = Vec::new();
+    for path in found {
+        let trace = Trace::open(path)?;
+        let header = trace.header();
+        trim(path, header);
+        if let Some(error) = header.cut {
+            cut.push(format!(
+                "mallow: warning: {} ends early: {}\n",
+                path.display(),
+                std::io::Error::from_raw_os_error(error)
+            ));
+        }
+        table.row([
+            path.file_name()
+                .unwrap_or_default()
+                .to_string_lossy()
+                .into_owned(),
+            header.record_count.to_string(),
+            header.block_count.to_string(),
+            header.live_count_peak.to_string(),
+            table::mebibytes(header.live_bytes_peak as f64),
+            header.thread_count.to_string(),
+            header.command_line(COMMAND_WIDTH),
+        ]);
+    }
+    Ok(table.render() + &cut.concat())
+}
+
+/// Runs the command, waits for it, and says on stderr what was recorded.
+pub fn main(matches: &ArgMatches) -> Result<u8, Failure> {
+    let (program, words) = given_command(matches)?;
+    let prefix = absolute_prefix(matches.get_one::<PathBuf>("output").expect("has a default"))?;
+    let recorder = matches.get_one::<PathBuf>("recorder").map(PathBuf::as_path);
+    let recorder = library::find_named(LIBRARY, recorder.map(|path| (path, "--recorder")))
+        .map_err(Failure::tool)?;
+    for obstacle in elf::obstacles(&program) {
+        eprintln!("mallow: warning: {}", obstacle.describe());
+    }
+    let before = traces(&prefix, &[]);
+    let existing = std::env::var("LD_PRELOAD").ok();
+    let mut command = process::Command::new(&program);
+    command
+        .arg0(&words[0])
+        .args(&words[1..])
+        .env("MW_RECORD", &prefix)
+        .env(
+            "LD_PRELOAD",
+            library::preload_value(&[recorder], existing.as_deref()),
+        );
+    for name in library::TOOL_VARIABLES {
+        command.env_remove(name);
+    }
+    // An interrupt from the terminal is the command's affair.
+    // SAFETY: only dispositions change, in this process and back in the child before its exec.
+    unsafe {
+        libc::signal(libc::SIGINT, libc::SIG_IGN);
+        libc::signal(libc::SIGQUIT, libc::SIG_IGN);
+        command.pre_exec(|| {
+            libc::signal(libc::SIGINT, libc::SIG_DFL);
+            libc::signal(libc::SIGQUIT, libc::SIG_DFL);
+            Ok(())
+        });
+    }
+    let status = command.status().map_err(|error| {
+        Failure::with_code(
+            126,
+            format!("cannot execute '{}': {error}", program.display()),
+        )
+    })?;
+    let found = traces(&prefix, &before);
+    if found.is_empty() {
+        return Err(Failure::tool(
+            "nothing was recorded: the command is statically linked, drops LD_PRELOAD or never allocates",
+        ));
+    }
+    eprint!("{}", summary(&found).map_err(Failure::tool)?);
+    let code = status
+        .code()
+        .unwrap_or_else(|| 128 + status.signal().unwrap_or(0));
+    Ok(u8::try_from(code).unwrap_or(125))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_the_recorders_names_are_traces() {
+        for (name, is) in [
+            ("12.trace", true),
+            ("12.2.trace", true),
+            ("12.tracer", false),
+            ("x.trace", false),
+            (".trace", false),
+            ("old.12.trace", false),
+        ] {
+            assert_eq!(is_numbered(name), is, "{name}");
+        }
+    }
+
+    #[test]
+    fn a_prefix_without_a_directory_is_an_error_that_names_it() {
+        let error = absolute_prefix(Path::new("/nonexistent/x")).unwrap_err();
+        assert!(error.text.contains("--output") && error.text.contains("/nonexistent/x"));
+        assert!(absolute_prefix(Path::new("x")).unwrap().is_absolute());
+    }
+}

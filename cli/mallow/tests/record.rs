@@ -1,0 +1,485 @@
+// SPDX-License-Identifier: MIT
+//! The recorder on small programs that end, fork and execute in every way, and on real ones. Recorder
+//! and programs are compiled here.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+use std::sync::OnceLock;
+
+const PRELUDE: &str = "#include <fcntl.h>\n#include <malloc.h>\n#include <pthread.h>\n\
+    #include <signal.h>\n#include <stdio.h>\n#include <stdlib.h>\n#include <string.h>\n\
+    #include <sys/resource.h>\n#include <sys/syscall.h>\n#include <sys/wait.h>\n#include <unistd.h>\n";
+
+fn scratch() -> &'static Path {
+    static DIRECTORY: OnceLock<PathBuf> = OnceLock::new();
+    DIRECTORY.get_or_init(|| {
+        let path = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("mallow-record");
+        let _ = fs::remove_dir_all(&path);
+        fs::create_dir_all(&path).unwrap();
+        path
+    })
+}
+
+fn compile(out: &Path, arguments: &[&str], sources: &[PathBuf]) {
+    let built = Command::new("cc")
+        .args(["-std=gnu17", "-O1", "-fno-builtin", "-D_GNU_SOURCE", "-w"])
+        .args(arguments)
+        .arg("-o")
+        .arg(out)
+        .args(sources)
+        .status()
+        .unwrap();
+    assert!(built.success(), "cc {}", out.display());
+}
+
+fn recorder() -> &'static Path {
+    static LIBRARY: OnceLock<PathBuf> = OnceLock::new();
+    LIBRARY.get_or_init(|| {
+        let folder = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../recorder");
+        let sources: Vec<PathBuf> = fs::read_dir(folder)
+            .unwrap()
+            .map(|entry| entry.unwrap().path())
+            .filter(|path| path.extension().is_some_and(|e| e == "c"))
+            .collect();
+        assert!(sources.len() >= 3);
+        let out = scratch().join("libmallow-record.so");
+        compile(&out, &["-shared", "-fPIC", "-fvisibility=hidden"], &sources);
+        out
+    })
+}
+
+fn program(name: &str, code: &str) -> PathBuf {
+    let source = scratch().join(format!("{name}.c"));
+    fs::write(&source, format!("{PRELUDE}{code}")).unwrap();
+    let out = scratch().join(name);
+    compile(&out, &["-pthread"], &[source]);
+    out
+}
+
+struct Run {
+    output: Output,
+    traces: Vec<Recorded>,
+}
+
+struct Recorded {
+    name: String,
+    head: String,
+    lines: Vec<String>,
+}
+
+fn mallow(arguments: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_mallow"))
+        .args(arguments)
+        .env_remove("LD_PRELOAD")
+        .output()
+        .unwrap()
+}
+
+/// Records the command; its traces in the order of their names.
+fn record(name: &str, command: &[&str]) -> Run {
+    let folder = scratch().join(format!("{name}-traces"));
+    let _ = fs::remove_dir_all(&folder);
+    fs::create_dir_all(&folder).unwrap();
+    let prefix = folder.join("t");
+    let recorder = recorder().to_str().unwrap();
+    let mut arguments = vec![
+        "record",
+        "-o",
+        prefix.to_str().unwrap(),
+        "--recorder",
+        recorder,
+        "--",
+    ];
+    arguments.extend(command);
+    let output = mallow(&arguments);
+    let mut paths: Vec<PathBuf> = fs::read_dir(&folder)
+        .unwrap()
+        .map(|entry| entry.unwrap().path())
+        .collect();
+    paths.sort();
+    let traces = paths.iter().map(|path| shown(path)).collect();
+    Run { output, traces }
+}
+
+fn shown(path: &Path) -> Recorded {
+    let text = mallow(&["trace", path.to_str().unwrap()]);
+    assert!(
+        text.status.success(),
+        "{}",
+        String::from_utf8_lossy(&text.stderr)
+    );
+    let text = String::from_utf8(text.stdout).unwrap();
+    let (heads, lines): (Vec<&str>, Vec<&str>) =
+        text.lines().partition(|line| line.starts_with('#'));
+    let recorded = Recorded {
+        name: path.file_name().unwrap().to_str().unwrap().to_string(),
+        head: heads.join("\n"),
+        lines: lines
+            .iter()
+            .map(|line| line.splitn(3, ' ').nth(2).unwrap().to_string())
+            .collect(),
+    };
+    recorded.live(); // every trace must be one that could have been
+    recorded
+}
+
+impl Recorded {
+    /// What lives at the end, id -> size; panics where a record cannot be.
+    fn live(&self) -> BTreeMap<u64, u64> {
+        let mut live = BTreeMap::new();
+        for line in &self.lines {
+            let words: Vec<&str> = line.split(' ').collect();
+            let number = |at: usize| words[at].parse::<u64>().unwrap();
+            match words[0] {
+                "allocate" => assert_eq!(live.insert(number(1), number(2)), None, "{line}"),
+                "free" => assert!(live.remove(&number(1)).is_some(), "{line}"),
+                "resize" => assert!(live.insert(number(1), number(2)).is_some(), "{line}"),
+                "resize-refused" => assert!(live.contains_key(&number(1)), "{line}"),
+                _ => {}
+            }
+        }
+        live
+    }
+
+    fn count(&self, start: &str) -> usize {
+        self.lines.iter().filter(|l| l.starts_with(start)).count()
+    }
+
+    fn sizes(&self) -> Vec<u64> {
+        let words = self
+            .lines
+            .iter()
+            .map(|line| line.split(' ').collect::<Vec<_>>());
+        words
+            .filter(|words| words[0] == "allocate")
+            .map(|words| words[2].parse().unwrap())
+            .collect()
+    }
+}
+
+impl Run {
+    /// The traces of one process each, without those of shells and the like.
+    fn with(&self, size: u64) -> Vec<&Recorded> {
+        let own = self.traces.iter();
+        own.filter(|trace| trace.sizes().contains(&size)).collect()
+    }
+}
+
+#[test]
+fn every_kind_of_call_is_recorded_exactly() {
+    let code = r#"
+int main(void) {
+    char *a = malloc(70001);
+    char *b = calloc(3, 70003);
+    void *c = NULL;
+    if (posix_memalign(&c, 4096, 70007) != 0 || malloc_usable_size(a) != 70001) return 1;
+    a = realloc(a, 70009);
+    if (malloc_usable_size(a) != 70009) return 2;
+    void *volatile none = realloc(b, (size_t)-1 / 4);
+    if (none != NULL) return 3;
+    none = malloc((size_t)-1 / 2);
+    if (none != NULL) return 4;
+    none = calloc((size_t)-1 / 2, 16);
+    if (none != NULL) return 5;
+    free(aligned_alloc(64, 70013));
+    free(c);
+    if (realloc(b, 0) != NULL) return 6;
+    void *d = reallocarray(NULL, 7, 10003);
+    (void)d;
+    free(NULL);
+    free(a);
+    return 0;
+}"#;
+    let run = record("calls", &[program("calls", code).to_str().unwrap()]);
+    assert!(run.output.status.success(), "{:?}", run.output);
+    assert_eq!(run.traces.len(), 1);
+    let trace = &run.traces[0];
+    assert!(trace.head.contains(", ended") && !trace.head.contains("CUT"));
+    let first = trace
+        .lines
+        .iter()
+        .position(|l| l.ends_with(" 70001"))
+        .unwrap();
+    let id: u64 = trace.lines[first]
+        .split(' ')
+        .nth(1)
+        .unwrap()
+        .parse()
+        .unwrap();
+    let (a, b, c, e, d) = (id, id + 1, id + 2, id + 3, id + 4);
+    let huge = u64::MAX / 4;
+    let expected = [
+        format!("allocate {a} 70001"),
+        format!("allocate {b} 210009 zeroed"),
+        format!("allocate {c} 70007 align=4096"),
+        format!("resize {a} 70009"),
+        format!("resize-refused {b} {huge}"),
+    ];
+    assert_eq!(trace.lines[first..first + 5], expected);
+    let expected = [
+        format!("allocate {e} 70013 align=64"),
+        format!("free {e}"),
+        format!("free {c}"),
+        format!("free {b}"),
+        format!("allocate {d} 70021"),
+        format!("free {a}"),
+    ];
+    assert_eq!(trace.count("refused"), 2);
+    assert_eq!(trace.lines[first + 7..first + 13], expected);
+}
+
+#[test]
+fn nothing_is_lost_however_the_process_ends() {
+    let code = r#"
+int main(int argc, char **argv) {
+    for (int i = 0; i < 200000; i++) free(malloc(777));
+    void *volatile kept = malloc(778);
+    (void)kept; (void)argc;
+    switch (argv[1][0]) {
+    case 'k': kill(getpid(), SIGKILL); break;
+    case 'a': abort();
+    case 'q': _exit(7);
+    case 'e': execl("/bin/true", "true", NULL); break;
+    case 'r': return 7;
+    default: exit(7);
+    }
+    return 1;
+}"#;
+    let path = program("ends", code);
+    for (how, status) in [
+        ("k", 137),
+        ("a", 134),
+        ("q", 7),
+        ("e", 0),
+        ("r", 7),
+        ("x", 7),
+    ] {
+        let run = record(&format!("ends-{how}"), &[path.to_str().unwrap(), how]);
+        assert_eq!(run.output.status.code(), Some(status), "{how}");
+        let own = run.with(778);
+        assert_eq!(own.len(), 1, "{how}");
+        let sizes = own[0].sizes();
+        assert_eq!(
+            sizes.iter().filter(|&&s| s == 777).count(),
+            200_000,
+            "{how}"
+        );
+        assert!(own[0].live().values().any(|&size| size == 778), "{how}");
+        assert!(own[0].count("free") >= 200_000, "{how}");
+        assert_eq!(own[0].head.contains(", ended"), "rx".contains(how), "{how}");
+    }
+}
+
+#[test]
+fn a_forked_child_has_a_trace_of_its_own_with_what_it_inherited() {
+    let code = r#"
+static void child(void *inherited) {
+    free(inherited);
+    void *volatile own = malloc(30003);
+    (void)own;
+    _exit(0);
+}
+int main(int argc, char **argv) {
+    (void)argc;
+    char *inherited = malloc(30001);
+    char *kept = memalign(128, 30002);
+    (void)kept;
+    for (int i = 0; i < 3; i++) {
+        // Without the C library's fork handlers, too.
+        const pid_t pid = argv[1][0] == 'f' ? fork() : (pid_t)syscall(SYS_clone, SIGCHLD, 0, 0, 0, 0);
+        if (pid == 0) child(inherited);
+        int status = 1;
+        if (waitpid(pid, &status, 0) != pid || status != 0) return 1;
+        free(malloc(30004));
+    }
+    const pid_t silent = fork();
+    if (silent == 0) _exit(0);
+    waitpid(silent, NULL, 0);
+    return 0;
+}"#;
+    let path = program("forks", code);
+    for how in ["f", "c"] {
+        let run = record(&format!("forks-{how}"), &[path.to_str().unwrap(), how]);
+        assert!(run.output.status.success(), "{:?}", run.output);
+        let children = run.with(30003);
+        assert_eq!(children.len(), 3);
+        for child in children {
+            assert!(child.head.contains(", forked"));
+            assert!(!child.sizes().contains(&30004));
+            assert_eq!(child.count("unknown"), 0);
+            assert_eq!(
+                child
+                    .lines
+                    .iter()
+                    .filter(|l| l.contains("align=128 inherited"))
+                    .count(),
+                1
+            );
+            let live: Vec<u64> = child.live().into_values().collect();
+            assert!(live.contains(&30002) && live.contains(&30003) && !live.contains(&30001));
+        }
+        let parents = run.with(30004);
+        assert_eq!(parents.len(), 1);
+        assert!(!parents[0].sizes().contains(&30003));
+        assert!(parents[0].live().into_values().any(|size| size == 30001));
+        assert_eq!(
+            run.traces.len(),
+            4,
+            "a child that calls nothing leaves no file"
+        );
+    }
+}
+
+#[test]
+fn an_executed_program_writes_a_second_file() {
+    let script = "exec sh -c 'exec sh -c \"ulimit -n; :\"'";
+    let run = record("exec", &["sh", "-c", script]);
+    assert!(run.output.status.success());
+    let names: Vec<&str> = run.traces.iter().map(|t| t.name.as_str()).collect();
+    assert_eq!(names.len(), 3, "{names:?}");
+    assert!(
+        names[0].ends_with(".2.trace") && names[1].ends_with(".3.trace"),
+        "{names:?}"
+    );
+}
+
+#[test]
+fn threads_that_hand_blocks_on_and_fork_leave_a_possible_order() {
+    let code = r#"
+static _Atomic(void *) box[64];
+static void *work(void *seed) {
+    unsigned x = (unsigned)(size_t)seed * 2654435761u + 1;
+    for (int i = 0; i < 60000; i++) {
+        x = x * 1664525u + 1013904223u;
+        void *new = malloc(16 + (x >> 20) % 300);
+        if ((x >> 8) % 4 == 0) new = realloc(new, 16 + (x >> 16) % 9000);
+        free(__atomic_exchange_n((void **)&box[(x >> 10) % 64], new, __ATOMIC_ACQ_REL));
+        if (i % 20000 == 10000) {
+            const pid_t pid = fork();
+            if (pid == 0) {
+                for (int k = 0; k < 64; k++) free(box[k]);
+                _exit(0);
+            }
+            int status = 1;
+            if (waitpid(pid, &status, 0) != pid || status != 0) abort();
+        }
+    }
+    return NULL;
+}
+int main(void) {
+    pthread_t threads[6];
+    for (size_t i = 0; i < 6; i++) pthread_create(&threads[i], NULL, work, (void *)i);
+    for (size_t i = 0; i < 6; i++) pthread_join(threads[i], NULL);
+    for (int k = 0; k < 64; k++) free(box[k]);
+    return 0;
+}"#;
+    // `shown` has checked every free and resize of every trace against what lived.
+    let run = record("threads", &[program("threads", code).to_str().unwrap()]);
+    assert!(run.output.status.success(), "{:?}", run.output);
+    assert_eq!(run.traces.len(), 1 + 6 * 3);
+    let parent = run
+        .traces
+        .iter()
+        .find(|t| !t.head.contains("forked"))
+        .unwrap();
+    assert!(parent.head.contains(" 7 threads") || parent.head.contains(" 6 threads"));
+    assert!(parent.count("allocate") >= 6 * 60000);
+    for trace in &run.traces {
+        assert_eq!(trace.count("unknown"), 0, "{}", trace.name);
+    }
+}
+
+#[test]
+fn fork_handlers_may_allocate_and_descriptors_may_be_closed() {
+    let code = r#"
+static void handler(void) { free(malloc(41)); }
+__attribute__((constructor)) static void early(void) { pthread_atfork(handler, handler, handler); }
+int main(void) {
+    for (int i = 3; i < 4096; i++) close(i);
+    for (int i = 0; i < 1200000; i++) free(malloc(42)); // more than one window
+    const pid_t pid = fork();
+    if (pid == 0) { free(malloc(43)); _exit(0); }
+    int status = 1;
+    return waitpid(pid, &status, 0) == pid ? status : 1;
+}"#;
+    let run = record("handlers", &[program("handlers", code).to_str().unwrap()]);
+    assert!(run.output.status.success(), "{:?}", run.output);
+    let own = run.with(42);
+    assert_eq!(own.len(), 1);
+    assert_eq!(
+        own[0].sizes().iter().filter(|&&s| s == 42).count(),
+        1_200_000
+    );
+    assert_eq!(own[0].sizes().iter().filter(|&&s| s == 41).count(), 2);
+    assert_eq!(
+        run.with(43)[0].sizes().iter().filter(|&&s| s == 41).count(),
+        1
+    );
+}
+
+#[test]
+fn a_full_disk_cuts_the_trace_and_not_the_program() {
+    let code = r#"
+int main(void) {
+    signal(SIGXFSZ, SIG_IGN);
+    const struct rlimit limit = {400000, 400000};
+    setrlimit(RLIMIT_FSIZE, &limit);
+    for (int i = 0; i < 1000000; i++) free(malloc(55));
+    puts("went on");
+    return 0;
+}"#;
+    let run = record("full", &[program("full", code).to_str().unwrap()]);
+    assert!(run.output.status.success());
+    assert_eq!(run.output.stdout, b"went on\n");
+    assert_eq!(run.traces.len(), 1);
+    assert!(run.traces[0].head.contains("CUT"));
+    assert!(run.traces[0].count("allocate") > 10_000);
+    let said = String::from_utf8_lossy(&run.output.stderr).into_owned();
+    assert!(said.contains("ends early"), "{said}");
+}
+
+#[test]
+fn the_recorder_itself_cannot_allocate() {
+    let listed = Command::new("nm")
+        .arg("-D")
+        .arg("--undefined-only")
+        .arg(recorder())
+        .output();
+    let text = String::from_utf8(listed.unwrap().stdout).unwrap();
+    let names = text
+        .lines()
+        .filter_map(|line| line.split_whitespace().last());
+    let names: Vec<&str> = names.map(|n| n.split('@').next().unwrap()).collect();
+    assert!(names.contains(&"__libc_malloc"));
+    for name in [
+        "malloc", "calloc", "realloc", "free", "memalign", "fopen", "dlsym", "strdup",
+    ] {
+        assert!(!names.contains(&name), "{name}");
+    }
+}
+
+#[test]
+fn the_commands_status_and_output_are_its_own() {
+    let run = record("status", &["sh", "-c", "echo here; exit 3"]);
+    assert_eq!(run.output.status.code(), Some(3));
+    assert_eq!(run.output.stdout, b"here\n");
+    let said = String::from_utf8_lossy(&run.output.stderr).into_owned();
+    assert!(
+        said.contains(".trace") && said.contains("echo here"),
+        "{said}"
+    );
+}
+
+#[test]
+fn bad_calls_fail_clearly() {
+    let nowhere = mallow(&["record", "-o", "/nonexistent/t", "--", "true"]);
+    assert_eq!(nowhere.status.code(), Some(2));
+    let missing = mallow(&["record", "--recorder", "/nonexistent.so", "--", "true"]);
+    assert_eq!(missing.status.code(), Some(125));
+    let unknown = mallow(&["record", "--", "no-such-command-here"]);
+    assert_eq!(unknown.status.code(), Some(127));
+    let trace = mallow(&["trace", "/nonexistent.trace"]);
+    assert_eq!(trace.status.code(), Some(125));
+}
