@@ -9,6 +9,9 @@
 #include "base/format.c"
 
 #include "os/os.c"
+#include "os/charge.c"
+#include "os/os_file.c"
+#include "os/cgroup.c"
 #include "os/os_pages.c"
 #include "os/fatal.c"
 
@@ -43,6 +46,7 @@
 #include "heap/heap_queue.c"
 #include "heap/heap_remote.c"
 #include "heap/heap_slow.c"
+#include "heap/heap_relief.c"
 #include "heap/heap_adopt.c"
 #include "heap/heap_free.c"
 #include "heap/heap_large.c"
@@ -52,6 +56,8 @@
 
 #include "process/process_options.c"
 #include "process/process_foreign.c"
+#include "process/process_shed.c"
+#include "process/process_limit.c"
 #include "process/process_report.c"
 #include "process/process_realtime.c"
 #include "process/process.c"
@@ -67,6 +73,7 @@
 #include "api/api_new.c"
 #include "api/api_control.c"
 #include "api/api_observe.c"
+#include "api/api_limit.c"
 
 // Left out where another library has to own the names: the sanitizers' run-time does.
 #ifndef MALLOW_OVERRIDE

@@ -91,6 +91,7 @@
 #define MALLOW_UNCLAIM_BUDGET 256U    // posted slabs collected before an ended heap is left alone
 #define MALLOW_ADOPT_BUDGET 4U        // ended threads' heaps looked at for one slab
 #define MALLOW_FIT_CANDIDATES 4U      // chunks looked at before a certain fit is taken
+#define MALLOW_LEND_SLABS 128U        // heaps of fewer slabs, which a cache may hold, lend none
 #define MALLOW_HUGE_CACHE_COUNT 64U   // pieces of freed huge blocks kept
 
 #define MALLOW_CACHE_LINE 64

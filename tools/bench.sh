@@ -4,9 +4,10 @@
 # the published tests of others. `make bench-pages`: the user-mode page experiment. `make
 # bench-dispatch`: the policies of <mallow/dispatch.h> in one simulation. `make bench-latency`:
 # single calls to the worst one (an hour); `make bench-latency-quick`: some minutes.
-# Results of the full suite, the pages, the latency and the dispatch go where mallow-bench keeps
-# them, in bench/results; the others' into build/. The full latency run draws
-# docs/pictures/latency.svg, too.
+# `make bench-long`: a server for 20 minutes, under all of them at once: RSS over time.
+# Results of the full suite, the pages, the latency, the long run and the dispatch go where
+# mallow-bench keeps them, in bench/results; the others' into build/. The full latency run and the
+# long one draw docs/pictures/latency.svg and long-run.svg, too.
 # Further arguments go to mallow-bench: tools/bench.sh bench --only larson -n 5
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -19,10 +20,11 @@ bench-classics) selection=(classics) ;;
 bench-pages) selection=(pages) ;;
 bench-dispatch) exec build/bin/mallow-bench dispatch "$@" ;;
 bench-latency) selection=(latency --picture docs/pictures/latency.svg) ;;
+bench-long) selection=(long-run --picture docs/pictures/long-run.svg) ;;
 bench-latency-quick) selection=(latency --quick --out build/bench/results/latency-quick.json) ;;
 *)
     names="bench|bench-quick|bench-classics|bench-pages|bench-dispatch|bench-latency"
-    echo "usage: tools/bench.sh $names|bench-latency-quick [OPTION...]" >&2
+    echo "usage: tools/bench.sh $names|bench-latency-quick|bench-long [OPTION...]" >&2
     exit 2
     ;;
 esac

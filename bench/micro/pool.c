@@ -6,8 +6,8 @@
 //
 // Source   P30 of PMAD's table (free order) and its per-size rows; own program.
 // Method   `live` blocks are taken, written to, and freed in an order (pairs: each at once; lifo,
-//          fifo, random). Time is read every 32 operations, with the cost of reading subtracted, so
-//          that a figure is of 32 operations, shared out: P50 and P99.9 are over these. Back ends
+//          fifo, random). Time is read every `batch` operations, with the cost of reading subtracted,
+//          so that a figure is of that many, shared out: P50 and P99.9 are over these. Back ends
 //          take turns, round by round, so that the machine's own weather meets all of them.
 // Checks   every block is not NULL; every pool free has status OK; with touch=1 blocks are written to
 //          and read, and must keep their stamp (then the figures have the caller's cache misses in
@@ -20,8 +20,9 @@
 #include <mallow/pool.h>
 #include <sys/mman.h>
 
-enum { BATCH = 32, ORDERS = 4, BACKENDS = 4, LIVE_MAX = 1 << 16 };
+enum { ORDERS = 4, BACKENDS = 4, LIVE_MAX = 1 << 16 };
 enum order { PAIRS, LIFO, FIFO, RANDOM };
+static uint64_t batch = 32; // operations between two readings of the clock
 static const char *const order_names[ORDERS] = {"pairs", "lifo", "fifo", "random"};
 
 // ---- Back ends ----------------------------------------------------------------------------------
@@ -37,8 +38,9 @@ __attribute__((noinline)) static void *list_alloc(size_t size) {
     return stack_count == 0 ? NULL : stack[--stack_count];
 }
 
-__attribute__((noinline)) static void list_free(void *block) {
+__attribute__((noinline)) static enum mw_pool_status list_free(void *block) {
     stack[stack_count++] = block;
+    return MW_POOL_OK;
 }
 
 // The same by class: a table from sizes to classes, one from slices of the memory to classes.
@@ -60,30 +62,40 @@ __attribute__((noinline)) static void *lists_alloc(size_t size) {
     return lists[class].count == 0 ? NULL : lists[class].stack[--lists[class].count];
 }
 
-__attribute__((noinline)) static void lists_free(void *block) {
+__attribute__((noinline)) static enum mw_pool_status lists_free(void *block) {
     const size_t offset = (uintptr_t)block - lists_start;
     if (offset >= lists_bytes) {
-        bench_fail("a block of nobody's");
+        return MW_POOL_FOREIGN;
     }
     const size_t class = class_of_slice[offset >> SLICE_SHIFT];
     lists[class].stack[lists[class].count++] = block;
+    return MW_POOL_OK;
 }
 
 __attribute__((noinline)) static void *pool_alloc(size_t size) {
     return mw_pool_alloc(pool, size);
 }
 
-__attribute__((noinline)) static void pool_free(void *block) {
-    if (mw_pool_free(pool, block) != MW_POOL_OK) {
-        bench_fail("a free was refused");
-    }
+__attribute__((noinline)) static enum mw_pool_status pool_free(void *block) {
+    return mw_pool_free(pool, block);
+}
+
+// One call more than the others have: free says nothing, and all are asked the same.
+__attribute__((noinline)) static enum mw_pool_status malloc_free(void *block) {
+    free(block);
+    return MW_POOL_OK;
 }
 
 static const struct {
     const char *name;
     void *(*alloc)(size_t);
-    void (*free)(void *);
-} backends[BACKENDS] = {{"pool", pool_alloc, pool_free}, {"list", list_alloc, list_free}, {"lists", lists_alloc, lists_free}, {"malloc", malloc, free}};
+    enum mw_pool_status (*free)(void *);
+} backends[BACKENDS] = {
+    {"pool", pool_alloc, pool_free},
+    {"list", list_alloc, list_free},
+    {"lists", lists_alloc, lists_free},
+    {"malloc", malloc, malloc_free},
+};
 
 static void *map(size_t bytes) {
     void *const memory = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_POPULATE, -1, 0);
@@ -108,7 +120,7 @@ static void prepare(size_t size, size_t live) {
     stack = map(live * sizeof(void *));
     stack_count = 0;
     for (size_t i = live; i-- > 0;) {
-        list_free(blocks + i * size);
+        (void)list_free(blocks + i * size);
     }
     const uint8_t kind = (uint8_t)(size / 16 % CLASSES);
     lists_bytes = (size * live + 4095) & ~(size_t)4095;
@@ -119,7 +131,7 @@ static void prepare(size_t size, size_t live) {
     lists[kind].stack = map(live * sizeof(void *));
     lists[kind].count = 0;
     for (size_t i = live; i-- > 0;) {
-        lists_free((void *)(lists_start + i * size));
+        (void)lists_free((void *)(lists_start + i * size));
     }
 }
 
@@ -192,35 +204,37 @@ static void give(int backend, void *block, size_t stamp) {
     if (touch && *(size_t *)block != stamp) {
         bench_fail("%s: a block lost its contents", backends[backend].name);
     }
-    backends[backend].free(block);
+    if (backends[backend].free(block) != MW_POOL_OK) {
+        bench_fail("%s refuses a free", backends[backend].name);
+    }
 }
 
 static void round_of_pairs(int backend, size_t size, size_t live, struct samples *allocs) {
-    for (size_t i = 0; i < live; i += BATCH) {
+    for (size_t i = 0; i < live; i += batch) {
         const uint64_t start = now();
-        for (size_t j = 0; j < BATCH; j++) {
+        for (size_t j = 0; j < batch; j++) {
             void *const block = take(backend, size, j);
             bench_escape(block);
             give(backend, block, j);
         }
-        sample(allocs, start, BATCH);
+        sample(allocs, start, batch);
     }
 }
 
 static void round_of(int backend, size_t size, size_t live, struct samples *allocs, struct samples *frees) {
-    for (size_t i = 0; i < live; i += BATCH) {
+    for (size_t i = 0; i < live; i += batch) {
         const uint64_t start = now();
-        for (size_t j = i; j < i + BATCH; j++) {
+        for (size_t j = i; j < i + batch; j++) {
             blocks[j] = take(backend, size, j);
         }
-        sample(allocs, start, BATCH);
+        sample(allocs, start, batch);
     }
-    for (size_t i = 0; i < live; i += BATCH) {
+    for (size_t i = 0; i < live; i += batch) {
         const uint64_t start = now();
-        for (size_t j = i; j < i + BATCH; j++) {
+        for (size_t j = i; j < i + batch; j++) {
             give(backend, blocks[orders[j]], orders[j]);
         }
-        sample(frees, start, BATCH);
+        sample(frees, start, batch);
     }
 }
 
@@ -259,7 +273,7 @@ static void report(size_t size, enum order order, int backend, struct samples *a
 
 static void run(size_t size, enum order order, size_t live, size_t rounds) {
     struct samples allocs[BACKENDS], frees[BACKENDS];
-    const size_t limit = live / BATCH * rounds;
+    const size_t limit = live / batch * rounds;
     for (int backend = 0; backend < BACKENDS; backend++) {
         allocs[backend] = (struct samples){map(limit * sizeof(uint32_t)), 0, limit};
         frees[backend] = (struct samples){map(limit * sizeof(uint32_t)), 0, limit};
@@ -287,19 +301,21 @@ static void run(size_t size, enum order order, size_t live, size_t rounds) {
 int main(int argc, char **argv) {
     uint64_t live = 4096, rounds = 200, size = 0;
     const struct bench_option table[] = {
-        {"live", &live, "blocks at once, a multiple of 32 up to 65536"},
+        {"live", &live, "blocks at once, a multiple of `batch` up to 65536"},
         {"rounds", &rounds, "of each order, size and back end"},
         {"size", &size, "of a block; 0: 16 to 4096"},
+        {"batch", &batch, "operations between two readings of the clock; 1: each alone"},
         {"touch", &touch, "1: write to blocks and read them"},
     };
     BENCH_OPTIONS(argc, argv, table);
-    if (live == 0 || live > LIVE_MAX || live % BATCH != 0) {
-        bench_fail("live is a multiple of 32 up to %d", LIVE_MAX);
+    if (live == 0 || live > LIVE_MAX || batch == 0 || live % batch != 0) {
+        bench_fail("live is a multiple of `batch` up to %d", LIVE_MAX);
     }
     reading = clock_cost();
-    printf("reading the clock: %" PRIu64 " ns, subtracted; ns an operation, 32 at a time; "
-           "in pairs, `alloc` is both\n", reading);
-    printf("%6s  %-7s %-7s  %8s %8s  %8s %8s  %8s\n", "bytes", "order", "of", "alloc50", "99.9", "free50", "99.9", "Mpairs/s");
+    printf("reading the clock: %" PRIu64 " ns, subtracted; ns an operation, %" PRIu64 " at a time; "
+           "in pairs, `alloc` is both\n", reading, batch);
+    printf("%6s  %-7s %-7s  %8s %8s  %8s %8s  %8s\n", "bytes", "order", "of", "alloc50", "99.9",
+           "free50", "99.9", "Mpairs/s");
     for (size_t bytes = size != 0 ? size : 16; bytes <= (size != 0 ? size : 4096); bytes *= 4) {
         prepare(bytes, live);
         for (int order = 0; order < ORDERS; order++) {

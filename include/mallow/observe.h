@@ -41,6 +41,8 @@ struct mw_stats {
     uint64_t os_unmap_count;
     uint64_t os_advise_count;
     uint64_t os_remap_count;
+    uint64_t held_bytes;        // what counts against limits (mallow/limit.h)
+    uint64_t refused_count;     // requests that returned NULL while a limit was set
 };
 
 // Fills *stats; false (and *stats untouched) if stats->size_bytes is smaller than the first two

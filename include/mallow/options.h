@@ -4,7 +4,8 @@
 // Every option exists once, in src/options.def: name, type, default, unit and help. From the
 // environment it is set as MALLOW_<NAME> (ignored in setuid and setgid programs); from code by the
 // calls below, by its lower-case name. Values: 0/1/on/off/yes/no/true/false for switches; a number
-// with an optional K, M, G or T (powers of 1024) for sizes; text otherwise.
+// with an optional K, M, G or T (powers of 1024) for sizes; for limits 0 (none), such a size from 4M
+// on, or a share as 80%; 0 to 100 for percentages; text otherwise.
 #ifndef MALLOW_OPTIONS_H
 #define MALLOW_OPTIONS_H
 
@@ -18,7 +19,7 @@ extern "C" {
 struct mw_option_info {
     const char *name;         // "huge_cache"
     const char *environment;  // "MALLOW_HUGE_CACHE"
-    const char *type;         // "switch", "size" or "text"
+    const char *type;         // "switch", "size", "text", "limit" or "percent"
     const char *default_text; // as it would be written
     const char *help;         // one sentence
 };

@@ -57,6 +57,8 @@ bool mw_stats_get(struct mw_stats *stats) {
         .os_unmap_count = snapshot.os_unmap_count,
         .os_advise_count = snapshot.os_advise_count,
         .os_remap_count = snapshot.os_remap_count,
+        .held_bytes = snapshot.held_bytes,
+        .refused_count = snapshot.refused_count,
     };
     memcpy(stats, &full, bits_min(stats->size_bytes, sizeof full));
     return true;
@@ -129,7 +131,7 @@ void mw_process_info_get(struct mw_process_info *info) {
 }
 
 bool mw_option_info_get(unsigned index, struct mw_option_info *info) {
-    static const char *const types[] = {"switch", "size", "text"};
+    static const char *const types[] = {"switch", "size", "text", "limit", "percent"};
     const struct process_option_row *const row = process_options_row(index);
     if (row == NULL) {
         return false;

@@ -41,10 +41,8 @@ static void *resize_keep(struct process *process, const struct heap_block *found
             return NULL;
         }
         // An alignment beyond a page's would not survive a move.
-        void *const resized = (void *)huge_resize(&process->huges, found->huge, size,
-                                                  layout.alignment <= process->os.page_bytes);
-        heap_make_way(&process->shared);
-        return resized;
+        return (void *)heap_huge_resize(&process->shared, found->huge, size,
+                                        layout.alignment <= process->os.page_bytes);
     }
     case HEAP_BLOCK_NONE:
     default:

@@ -10,27 +10,59 @@ MALLOW_INTERNAL MALLOW_COLD void *api_fail(int error) {
     return NULL;
 }
 
+// What became due while this thread's heap grew.
+static MALLOW_COLD void api_attend(struct heap *heap) {
+    heap->attention = false;
+    process_attend(process_ready());
+}
+
 // Runs an allocation in the calling thread's heap, or in the fallback heap, held for as long as it
 // takes.
-static uintptr_t api_allocate_in_heap(size_t size, size_t alignment, bool zeroed) {
+static uintptr_t api_allocate_in_heap(size_t size, struct api_layout layout, bool zeroed) {
     struct heap *const heap = process_enter();
     uintptr_t address = 0;
     if (heap != NULL) {
-        address = alignment <= MALLOW_GRANULE_BYTES
+        address = layout.offset != 0
+                      ? heap_allocate_at(heap, size, layout.alignment, layout.offset)
+                  : layout.alignment <= MALLOW_GRANULE_BYTES
                       ? heap_allocate(heap, size, zeroed)
-                      : heap_allocate_aligned(heap, size, alignment, zeroed);
+                      : heap_allocate_aligned(heap, size, layout.alignment, zeroed);
         process_leave(heap);
+    }
+    if (unlikely(heap_current()->attention)) {
+        api_attend(heap_current());
     }
     return address;
 }
 
-static void *api_allocate_slow(size_t size, struct heap *heap, bool zeroed) {
+// No memory: once more if the program can shed some.
+static MALLOW_COLD void *api_exhausted(size_t size, struct api_layout layout, bool zeroed) {
+    struct process *const process = process_ready();
     uintptr_t address = 0;
-    if (likely(size <= (size_t)PTRDIFF_MAX)) {
-        address = heap_is_empty(heap) ? api_allocate_in_heap(size, 1, zeroed)
-                                      : heap_allocate(heap, size, zeroed);
+    if (process_shed_for(process, size)) {
+        address = api_allocate_in_heap(size, layout, zeroed);
     }
-    return likely(address != 0) ? (void *)address : api_fail(ENOMEM);
+    if (address != 0) {
+        return (void *)address;
+    }
+    os_charge_note_refusal(&process->os);
+    return api_fail(ENOMEM);
+}
+
+static void *api_allocate_slow(size_t size, struct heap *heap, bool zeroed) {
+    static const struct api_layout plain = {1, 0};
+    if (unlikely(size > (size_t)PTRDIFF_MAX)) {
+        return api_fail(ENOMEM);
+    }
+    if (unlikely(heap_is_empty(heap))) {
+        const uintptr_t address = api_allocate_in_heap(size, plain, zeroed);
+        return address != 0 ? (void *)address : api_exhausted(size, plain, zeroed);
+    }
+    const uintptr_t address = heap_allocate(heap, size, zeroed);
+    if (unlikely(heap->attention)) {
+        api_attend(heap);
+    }
+    return likely(address != 0) ? (void *)address : api_exhausted(size, plain, zeroed);
 }
 
 MALLOW_INTERNAL MALLOW_NOINLINE void *api_malloc_slow(size_t size, struct heap *heap) {
@@ -53,14 +85,15 @@ MALLOW_INTERNAL MALLOW_NOINLINE void *api_zalloc_slow(size_t size, struct heap *
 }
 
 static void *api_allocate_aligned_slow(size_t size, size_t alignment, bool zeroed) {
-    uintptr_t address = 0;
+    const struct api_layout layout = {alignment, 0};
     if (unlikely(!bits_is_power_of_two(alignment))) {
         return api_fail(EINVAL);
     }
-    if (likely(size <= (size_t)PTRDIFF_MAX && alignment <= (size_t)PTRDIFF_MAX)) {
-        address = api_allocate_in_heap(size, alignment, zeroed);
+    if (unlikely(size > (size_t)PTRDIFF_MAX || alignment > (size_t)PTRDIFF_MAX)) {
+        return api_fail(ENOMEM);
     }
-    return likely(address != 0) ? (void *)address : api_fail(ENOMEM);
+    const uintptr_t address = api_allocate_in_heap(size, layout, zeroed);
+    return likely(address != 0) ? (void *)address : api_exhausted(size, layout, zeroed);
 }
 
 MALLOW_INTERNAL MALLOW_NOINLINE void *api_malloc_aligned_slow(size_t size, size_t alignment) {
@@ -79,13 +112,8 @@ static void *api_allocate_at(size_t size, struct api_layout layout) {
     if (size > (size_t)PTRDIFF_MAX || layout.alignment > (size_t)PTRDIFF_MAX) {
         return api_fail(ENOMEM);
     }
-    struct heap *const heap = process_enter();
-    uintptr_t address = 0;
-    if (heap != NULL) {
-        address = heap_allocate_at(heap, size, layout.alignment, layout.offset);
-        process_leave(heap);
-    }
-    return address != 0 ? (void *)address : api_fail(ENOMEM);
+    const uintptr_t address = api_allocate_in_heap(size, layout, true);
+    return address != 0 ? (void *)address : api_exhausted(size, layout, true);
 }
 
 MALLOW_INTERNAL void *api_allocate(size_t size, struct api_layout layout, bool zeroed) {
@@ -120,7 +148,7 @@ static MALLOW_NOINLINE void api_free_far(struct process *process, void *block) {
 }
 
 MALLOW_INTERNAL MALLOW_NOINLINE void api_free_slow(void *block) {
-    if (block == NULL) {
+    if (heap_free_hot(heap_current(), (uintptr_t)block) || block == NULL) {
         return;
     }
     struct process *const process = process_ready();

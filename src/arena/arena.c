@@ -71,50 +71,67 @@ static struct arena_span arena_take_at_locked(struct arena_set *set, struct aren
     arena->free_slices -= slice_count;
     const size_t slice = (size_t)place.chunk_index * MALLOW_CHUNK_SLICES + place.slice_index;
     return (struct arena_span){&arena->slabs[arena_slot_of(arena, slice)],
-                               arena->base + (slice << MALLOW_SLICE_SHIFT), dirty_count == 0};
+                               arena->base + (slice << MALLOW_SLICE_SHIFT), dirty_count == 0,
+                               false};
 }
 
-// Takes a span from `arena`, committing more of it if `may_grow`.
+// Free slices that have their pages still are charged already; the others are now.
+static bool arena_charge_locked(struct arena_set *set, const struct arena *arena,
+                                struct chunk_place place, unsigned slice_count,
+                                enum os_charge_level level) {
+    const uint32_t mask =
+        (uint32_t)(((UINT64_C(1) << slice_count) - 1) << place.slice_index);
+    const uint32_t dirty = chunk_map_chunk(&arena->map, place.chunk_index)->dirty_mask & mask;
+    return os_charge_take(set->os, level,
+                          (size_t)(slice_count - bits_count(dirty)) << MALLOW_SLICE_SHIFT);
+}
+
+// Takes a span from `arena`, committing more of it if need be.
 static struct arena_span arena_take_from_locked(struct arena_set *set, struct arena *arena,
                                                 unsigned slice_count, unsigned align_slices,
-                                                bool may_grow) {
+                                                enum os_charge_level level) {
     if (arena->slice_count == 0) {
-        return (struct arena_span){NULL, 0, false};
+        return (struct arena_span){NULL, 0, false, false};
     }
     struct chunk_place place = chunk_map_find(&arena->map, slice_count, align_slices);
-    if (!place.found && may_grow &&
+    if (!place.found &&
         arena_commit_locked(set, arena, slice_count, align_slices)) {
         place = chunk_map_find(&arena->map, slice_count, align_slices);
     }
     if (!place.found) {
-        return (struct arena_span){NULL, 0, false};
+        return (struct arena_span){NULL, 0, false, false};
+    }
+    if (!arena_charge_locked(set, arena, place, slice_count, level)) {
+        return (struct arena_span){NULL, 0, false, true};
     }
     return arena_take_at_locked(set, arena, place, slice_count);
 }
 
 static struct arena_span arena_take_secondary_locked(struct arena_set *set, unsigned slice_count,
-                                                     unsigned align_slices) {
+                                                     unsigned align_slices,
+                                                     enum os_charge_level level) {
     for (struct arena *arena = set->secondary; arena != NULL; arena = arena->next) {
         const struct arena_span span =
-            arena_take_from_locked(set, arena, slice_count, align_slices, true);
-        if (span.slab != NULL) {
+            arena_take_from_locked(set, arena, slice_count, align_slices, level);
+        if (span.slab != NULL || span.refused) {
             return span;
         }
     }
     struct arena *const added = arena_add_locked(set);
     if (added == NULL) {
-        return (struct arena_span){NULL, 0, false};
+        return (struct arena_span){NULL, 0, false, false};
     }
-    return arena_take_from_locked(set, added, slice_count, align_slices, true);
+    return arena_take_from_locked(set, added, slice_count, align_slices, level);
 }
 
-MALLOW_INTERNAL struct arena_span arena_take(struct arena_set *set, unsigned slice_count,
-                                             unsigned align_slices) {
+MALLOW_INTERNAL struct arena_span arena_take_charged(struct arena_set *set, unsigned slice_count,
+                                                     unsigned align_slices,
+                                                     enum os_charge_level level) {
     os_lock_take(&set->lock);
     struct arena_span span =
-        arena_take_from_locked(set, &set->primary, slice_count, align_slices, true);
-    if (unlikely(span.slab == NULL)) {
-        span = arena_take_secondary_locked(set, slice_count, align_slices);
+        arena_take_from_locked(set, &set->primary, slice_count, align_slices, level);
+    if (unlikely(span.slab == NULL && !span.refused)) {
+        span = arena_take_secondary_locked(set, slice_count, align_slices, level);
     }
     os_lock_drop(&set->lock);
     return span;
@@ -132,8 +149,17 @@ static size_t arena_purge_span_locked(struct arena_set *set, struct arena *arena
     }
     chunk_map_clean(&arena->map, chunk_index, slice_index, slice_count);
     set->dirty_slices -= slice_count;
+    os_charge_release(set->os, bytes);
     atomic_fetch_add_explicit(&set->purged_bytes, bytes, memory_order_relaxed);
     return bytes;
+}
+
+// Whether fewer free pages should be kept: the option says so, or the room below the soft limit,
+// half of which is for them.
+static bool arena_keeps_too_much(const struct arena_set *set) {
+    const size_t dirty_bytes = set->dirty_slices << MALLOW_SLICE_SHIFT;
+    return set->dirty_slices > set->trim_slices ||
+           dirty_bytes > os_charge_room(set->os, dirty_bytes) / 2;
 }
 
 MALLOW_INTERNAL void arena_give(struct arena_set *set, struct slab *slab, unsigned slice_count) {
@@ -148,7 +174,7 @@ MALLOW_INTERNAL void arena_give(struct arena_set *set, struct slab *slab, unsign
     chunk_map_give(&arena->map, chunk_index, slice_index, slice_count, true);
     arena->free_slices += slice_count;
     set->dirty_slices += slice_count;
-    if (set->dirty_slices > set->trim_slices) {
+    if (arena_keeps_too_much(set)) {
         (void)arena_purge_span_locked(set, arena, chunk_index, slice_index, slice_count);
     }
     os_lock_drop(&set->lock);
@@ -165,7 +191,9 @@ MALLOW_INTERNAL bool arena_extend(struct arena_set *set, struct slab *slab, unsi
     }
     const uint32_t wanted = (uint32_t)(((UINT64_C(1) << more_slices) - 1) << next);
     os_lock_take(&set->lock);
-    const bool fits = (chunk_map_chunk(&arena->map, chunk_index)->free_mask & wanted) == wanted;
+    const struct chunk_place place = {.chunk_index = chunk_index, .slice_index = next};
+    const bool fits = (chunk_map_chunk(&arena->map, chunk_index)->free_mask & wanted) == wanted &&
+                      arena_charge_locked(set, arena, place, more_slices, OS_CHARGE_SOFT);
     if (fits) {
         set->dirty_slices -= chunk_map_take(&arena->map, chunk_index, next, more_slices);
         arena->free_slices -= more_slices;

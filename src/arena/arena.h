@@ -57,6 +57,7 @@ struct arena_span {
     struct slab *slab; // NULL: out of memory
     uintptr_t address;
     bool zeroed;
+    bool refused; // there is none because the charge's level does not permit it
 };
 
 // Reserves the primary arena: `reserve_bytes`, or as much of it as the kernel grants. Without any,
@@ -65,9 +66,16 @@ MALLOW_INTERNAL void arena_set_init(struct arena_set *set, struct os *os, struct
                                     struct address_map *map, size_t reserve_bytes);
 
 // Takes a span of 1 .. 32 slices whose address is a multiple of `align_slices` slices. May enter
-// the kernel to commit more memory.
-MALLOW_INTERNAL struct arena_span arena_take(struct arena_set *set, unsigned slice_count,
-                                             unsigned align_slices);
+// the kernel to commit more memory. Slices without pages are charged at `level`.
+MALLOW_INTERNAL struct arena_span arena_take_charged(struct arena_set *set, unsigned slice_count,
+                                                     unsigned align_slices,
+                                                     enum os_charge_level level);
+
+// The same at level HARD: for spans that can be done without.
+MALLOW_INLINE struct arena_span arena_take(struct arena_set *set, unsigned slice_count,
+                                           unsigned align_slices) {
+    return arena_take_charged(set, slice_count, align_slices, OS_CHARGE_HARD);
+}
 
 // Gives back `slice_count` slices from `slab` on, whose header slots are clear already.
 MALLOW_INTERNAL void arena_give(struct arena_set *set, struct slab *slab, unsigned slice_count);

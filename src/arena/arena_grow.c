@@ -46,12 +46,27 @@ static bool arena_commit_headers(struct arena *arena, struct os *os, size_t slic
         const size_t slot = arena_slot_of(arena, arena->header_slices);
         const uintptr_t headers = (uintptr_t)&arena->slabs[slot];
         const uintptr_t remotes = (uintptr_t)&arena->remotes[slot];
+        if (!os_charge_take(os, OS_CHARGE_RESERVE, 2 * bytes)) {
+            return false;
+        }
         if (!os_commit(os, remotes, bytes) || !os_commit(os, headers, bytes)) {
+            os_charge_release(os, 2 * bytes);
             return false;
         }
         arena->header_slices += ARENA_HEADER_BATCH_SLICES;
     }
     return true;
+}
+
+// What an arena's headers and remote parts are charged, and all of its tables.
+static size_t arena_header_charge(const struct arena *arena) {
+    return 2 * arena->header_slices * sizeof(struct slab);
+}
+
+static size_t arena_table_charge(const struct arena *arena) {
+    const bool has_groups = arena->map.chunk_count > CHUNK_GROUP_CHUNKS;
+    return arena_header_charge(arena) +
+           (has_groups ? arena_layout_of(arena->slice_count).table_bytes : 0);
 }
 
 // Address space for `bytes` of blocks at a multiple of `base_align`, with `head_bytes` before it.
@@ -91,6 +106,7 @@ MALLOW_INTERNAL bool arena_reserve(struct arena *arena, struct os *os, size_t by
     const uintptr_t remotes = headers + layout.header_bytes + ARENA_TABLE_ALIGN;
     arena->slabs = (struct slab *)headers;
     arena->remotes = (struct slab_remote *)remotes;
+    arena->slice_count = slice_count;
     arena->header_slices = 0;
     arena->slot_mask = masked ? slice_count - 1 : SIZE_MAX;
     arena->rotation = masked ? (base >> MALLOW_SLICE_SHIFT) & (slice_count - 1) : 0;
@@ -99,6 +115,8 @@ MALLOW_INTERNAL bool arena_reserve(struct arena *arena, struct os *os, size_t by
     if (!os_commit_readable(os, headers, layout.header_bytes) ||
         !arena_commit_headers(arena, os, 1)) {
         (void)os_unmap(os, address, head_bytes + bytes);
+        os_charge_release(os, arena_header_charge(arena));
+        arena->slice_count = 0;
         return false;
     }
     arena->map = (struct chunk_map){
@@ -106,7 +124,6 @@ MALLOW_INTERNAL bool arena_reserve(struct arena *arena, struct os *os, size_t by
         .chunk_count = (unsigned)bits_min(arena_chunk_count(slice_count), CHUNK_GROUP_CHUNKS),
     };
     arena->base = base;
-    arena->slice_count = slice_count;
     arena->committed_slices = 0;
     arena->free_slices = 0;
     arena->reserved_address = address;
@@ -119,8 +136,12 @@ static bool arena_commit_groups(struct arena *arena, struct os *os, size_t slice
     if (arena_chunk_count(slice_count + MALLOW_CHUNK_SLICES - 1) <= arena->map.chunk_count) {
         return true;
     }
-    if (!os_commit(os, (uintptr_t)arena->map.more,
-                   arena_layout_of(arena->slice_count).table_bytes)) {
+    const size_t bytes = arena_layout_of(arena->slice_count).table_bytes;
+    if (!os_charge_take(os, OS_CHARGE_RESERVE, bytes)) {
+        return false;
+    }
+    if (!os_commit(os, (uintptr_t)arena->map.more, bytes)) {
+        os_charge_release(os, bytes);
         return false;
     }
     arena->map.chunk_count = arena_chunk_count(arena->slice_count);
@@ -239,11 +260,13 @@ MALLOW_INTERNAL size_t arena_decommit_locked(struct arena_set *set, struct arena
                                    count << MALLOW_SLICE_SHIFT)) {
         return 0;
     }
+    size_t dirty_count = 0;
     for (size_t slice = end; slice < arena->committed_slices; slice++) {
-        set->dirty_slices -=
-            chunk_map_take(&arena->map, (unsigned)(slice / MALLOW_CHUNK_SLICES),
-                           (unsigned)(slice % MALLOW_CHUNK_SLICES), 1);
+        dirty_count += chunk_map_take(&arena->map, (unsigned)(slice / MALLOW_CHUNK_SLICES),
+                                      (unsigned)(slice % MALLOW_CHUNK_SLICES), 1);
     }
+    set->dirty_slices -= dirty_count;
+    os_charge_release(set->os, dirty_count << MALLOW_SLICE_SHIFT);
     arena->free_slices -= count;
     __atomic_store_n(&arena->committed_slices, end, __ATOMIC_RELEASE);
     return count << MALLOW_SLICE_SHIFT;
@@ -281,6 +304,7 @@ MALLOW_INTERNAL struct arena *arena_add_locked(struct arena_set *set) {
         if (bytes >= MALLOW_ARENA_BYTES_MIN) {
             (void)arena_register(set, arena, 0);
             (void)os_unmap(set->os, arena->reserved_address, arena->reserved_bytes);
+            os_charge_release(set->os, arena_table_charge(arena));
         }
         arena->next = set->recycled;
         set->recycled = arena;
@@ -292,11 +316,18 @@ MALLOW_INTERNAL struct arena *arena_add_locked(struct arena_set *set) {
 }
 
 MALLOW_INTERNAL bool arena_remove_locked(struct arena_set *set, struct arena *arena) {
+    const size_t charged = arena_table_charge(arena);
+    size_t dirty_count = 0; // not 0 where the kernel refused to purge
+    for (unsigned i = 0; i < arena->map.chunk_count; i++) {
+        dirty_count += bits_count(chunk_map_chunk(&arena->map, i)->dirty_mask);
+    }
     (void)arena_register(set, arena, 0);
     if (!os_unmap(set->os, arena->reserved_address, arena->reserved_bytes)) {
         (void)arena_register(set, arena, (uintptr_t)arena | 1);
         return false;
     }
+    set->dirty_slices -= dirty_count;
+    os_charge_release(set->os, charged + (dirty_count << MALLOW_SLICE_SHIFT));
     struct arena **link = &set->secondary;
     while (*link != arena) {
         link = &(*link)->next;

@@ -61,21 +61,59 @@ static void huge_unlink_locked(struct huge_set *set, struct huge *record) {
     set->live_bytes -= record->mapped_bytes;
 }
 
+// ---- Charge -------------------------------------------------------------------------------------
+
+// Charges what a call may add to what is live and cached; huge_settle_locked ends the call.
+static bool huge_charge_locked(struct huge_set *set, size_t growth, enum os_charge_level level) {
+    if (!os_charge_take(set->os, level, growth)) {
+        return false;
+    }
+    set->charged_bytes += growth;
+    return true;
+}
+
+static void huge_settle_locked(struct huge_set *set) {
+    const uint64_t held = set->live_bytes + set->cache.bytes;
+    if (set->charged_bytes > held) {
+        os_charge_release(set->os, (size_t)(set->charged_bytes - held));
+    } else {
+        os_charge_add(set->os, (size_t)(held - set->charged_bytes));
+    }
+    set->charged_bytes = held;
+}
+
 // ---- Blocks -------------------------------------------------------------------------------------
 
+// What huge_take_charged was asked for.
+struct huge_request {
+    size_t mapped_bytes;
+    size_t alignment;
+    bool zeroed;
+    enum os_charge_level level;
+};
+
 // A mapping for a request, from the cache where that helps.
-static struct huge_mapping huge_map_locked(struct huge_set *set, size_t mapped_bytes,
-                                           size_t alignment, bool zeroed, struct huge_cuts *cuts) {
+static struct huge_mapping huge_map_locked(struct huge_set *set, const struct huge_request *request,
+                                           struct huge_cuts *cuts) {
+    const size_t mapped_bytes = request->mapped_bytes;
     // Fresh pages are zero already, and cost nothing until they are touched.
-    if (!zeroed && alignment <= set->os->page_bytes) {
+    if (!request->zeroed && request->alignment <= set->os->page_bytes) {
+        const size_t growth = huge_cache_growth(&set->cache, mapped_bytes);
+        if (!huge_charge_locked(set, growth, request->level)) {
+            return (struct huge_mapping){0, 0};
+        }
         const uintptr_t address = huge_cache_take(&set->cache, mapped_bytes, set->live_bytes, cuts);
         if (address != 0) {
             return (struct huge_mapping){address, mapped_bytes};
         }
-    } else if (zeroed) {
+        huge_settle_locked(set);
+    } else if (request->zeroed) {
         huge_cache_unlearn(&set->cache, mapped_bytes);
     }
-    return (struct huge_mapping){os_map(set->os, mapped_bytes, alignment), mapped_bytes};
+    if (!huge_charge_locked(set, mapped_bytes, request->level)) {
+        return (struct huge_mapping){0, 0};
+    }
+    return (struct huge_mapping){os_map(set->os, mapped_bytes, request->alignment), mapped_bytes};
 }
 
 // Registers a block that begins at `address` in `mapping`.
@@ -89,8 +127,8 @@ static void huge_register_locked(struct huge_set *set, struct huge *record, uint
     (void)address_map_set_locked(set->map, address, (uintptr_t)record);
 }
 
-MALLOW_INTERNAL uintptr_t huge_take(struct huge_set *set, size_t bytes, size_t alignment,
-                                    bool zeroed) {
+MALLOW_INTERNAL uintptr_t huge_take_charged(struct huge_set *set, size_t bytes, size_t alignment,
+                                            bool zeroed, enum os_charge_level level) {
     const size_t mapped_bytes = huge_mapped_bytes(set, bytes);
     if (mapped_bytes == 0) {
         return 0;
@@ -101,19 +139,22 @@ MALLOW_INTERNAL uintptr_t huge_take(struct huge_set *set, size_t bytes, size_t a
         address_map_prepare_locked(set->map) ? huge_record_take_locked(set) : NULL;
     if (record != NULL) {
         record->cuts = (struct huge_cuts){{0}};
-        mapping = huge_map_locked(set, mapped_bytes, alignment, zeroed, &record->cuts);
+        const struct huge_request request = {mapped_bytes, alignment, zeroed, level};
+        mapping = huge_map_locked(set, &request, &record->cuts);
         if (mapping.address == 0) {
             huge_record_give_locked(set, record);
         } else {
             huge_register_locked(set, record, mapping.address, mapping, bytes);
         }
+        huge_settle_locked(set);
     }
     os_lock_drop(&set->map->lock);
     return mapping.address;
 }
 
-MALLOW_INTERNAL uintptr_t huge_take_at(struct huge_set *set, size_t bytes, size_t alignment,
-                                       size_t offset) {
+MALLOW_INTERNAL uintptr_t huge_take_at_charged(struct huge_set *set, size_t bytes,
+                                               size_t alignment, size_t offset,
+                                               enum os_charge_level level) {
     const size_t block_bytes = huge_mapped_bytes(set, bytes);
     struct huge_mapping mapping = {0, 0};
     uintptr_t address = 0;
@@ -126,7 +167,9 @@ MALLOW_INTERNAL uintptr_t huge_take_at(struct huge_set *set, size_t bytes, size_
         address_map_prepare_locked(set->map) ? huge_record_take_locked(set) : NULL;
     if (record != NULL) {
         record->cuts = (struct huge_cuts){{0}};
-        mapping.address = os_map(set->os, mapping.bytes, 1);
+        mapping.address = huge_charge_locked(set, mapping.bytes, level)
+                              ? os_map(set->os, mapping.bytes, 1)
+                              : 0;
         if (mapping.address == 0) {
             huge_record_give_locked(set, record);
         } else {
@@ -135,6 +178,7 @@ MALLOW_INTERNAL uintptr_t huge_take_at(struct huge_set *set, size_t bytes, size_
             huge_register_locked(set, record, address, mapping, bytes);
             record->usable_bytes = bits_max(bytes, 1);
         }
+        huge_settle_locked(set);
     }
     os_lock_drop(&set->map->lock);
     return address;
@@ -173,6 +217,7 @@ MALLOW_INTERNAL bool huge_give(struct huge_set *set, uintptr_t address) {
                 meta_take(set->meta, MALLOW_HUGE_CACHE_COUNT * sizeof *set->cache.pieces);
         }
         huge_cache_give(&set->cache, mapping, set->live_bytes, &cuts);
+        huge_settle_locked(set);
     }
     os_lock_drop(&set->map->lock);
     return huge != NULL;
@@ -198,8 +243,9 @@ static uintptr_t huge_remap_locked(struct huge_set *set, struct huge *huge, size
     return huge->address;
 }
 
-MALLOW_INTERNAL uintptr_t huge_resize(struct huge_set *set, struct huge *huge, size_t bytes,
-                                      bool may_move) {
+MALLOW_INTERNAL uintptr_t huge_resize_charged(struct huge_set *set, struct huge *huge,
+                                              size_t bytes, bool may_move,
+                                              enum os_charge_level level) {
     const size_t mapped_bytes = huge_mapped_bytes(set, bytes);
     if (mapped_bytes == 0) {
         return 0;
@@ -215,7 +261,8 @@ MALLOW_INTERNAL uintptr_t huge_resize(struct huge_set *set, struct huge *huge, s
         // another mapping of ours may come to lie there. The lock makes it one step for our own
         // threads.
         address = 0;
-        if (address_map_prepare_locked(set->map)) {
+        const size_t growth = mapped_bytes - bits_min(mapped_bytes, huge->mapped_bytes);
+        if (address_map_prepare_locked(set->map) && huge_charge_locked(set, growth, level)) {
             (void)address_map_set_locked(set->map, before, 0);
             address = huge_remap_locked(set, huge, mapped_bytes, may_move);
             const uintptr_t now = address != 0 ? address : before;
@@ -229,6 +276,7 @@ MALLOW_INTERNAL uintptr_t huge_resize(struct huge_set *set, struct huge *huge, s
         huge->mapped_bytes = mapped_bytes;
         huge->usable_bytes = bits_align_up(bits_max(bytes, 1), set->os->page_bytes);
     }
+    huge_settle_locked(set);
     os_lock_drop(&set->map->lock);
     return address;
 }
@@ -236,6 +284,7 @@ MALLOW_INTERNAL uintptr_t huge_resize(struct huge_set *set, struct huge *huge, s
 MALLOW_INTERNAL size_t huge_purge_all(struct huge_set *set) {
     os_lock_take(&set->map->lock);
     const size_t released = huge_cache_purge(&set->cache);
+    huge_settle_locked(set);
     os_lock_drop(&set->map->lock);
     return released;
 }

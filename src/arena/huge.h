@@ -9,6 +9,7 @@
 #define MALLOW_ARENA_HUGE_H
 
 #include "arena/huge_cache.h"
+#include "base/compiler.h"
 #include "meta/address_map.h"
 #include "meta/meta.h"
 #include "os/os.h"
@@ -32,20 +33,33 @@ struct huge_set {
     struct huge_cache cache;
     uint64_t live_count;
     uint64_t live_bytes;       // mapped bytes of live blocks
+    uint64_t charged_bytes;    // live and cached, as charged; more while a call is under way
 };
 
 MALLOW_INTERNAL void huge_set_init(struct huge_set *set, struct os *os, struct meta *meta,
                                    struct address_map *map, size_t cache_limit);
 
 // A block of at least `bytes` bytes; 0 if there is no memory. `zeroed`: it must read as zero.
+// The growth is charged at `level`; refused, there is no memory.
 // System calls: none or those of huge_cache_take; one for a new mapping, three if its alignment is
 // more than a page.
-MALLOW_INTERNAL uintptr_t huge_take(struct huge_set *set, size_t bytes, size_t alignment,
-                                    bool zeroed);
+MALLOW_INTERNAL uintptr_t huge_take_charged(struct huge_set *set, size_t bytes, size_t alignment,
+                                            bool zeroed, enum os_charge_level level);
+
+MALLOW_INLINE uintptr_t huge_take(struct huge_set *set, size_t bytes, size_t alignment,
+                                  bool zeroed) {
+    return huge_take_charged(set, bytes, alignment, zeroed, OS_CHARGE_HARD);
+}
 
 // A zeroed block whose (address + offset) is a multiple of `alignment`.
-MALLOW_INTERNAL uintptr_t huge_take_at(struct huge_set *set, size_t bytes, size_t alignment,
-                                       size_t offset);
+MALLOW_INTERNAL uintptr_t huge_take_at_charged(struct huge_set *set, size_t bytes,
+                                               size_t alignment, size_t offset,
+                                               enum os_charge_level level);
+
+MALLOW_INLINE uintptr_t huge_take_at(struct huge_set *set, size_t bytes, size_t alignment,
+                                     size_t offset) {
+    return huge_take_at_charged(set, bytes, alignment, offset, OS_CHARGE_HARD);
+}
 
 // The live block that begins at `address`; NULL if none does. Any value, no lock.
 MALLOW_INTERNAL struct huge *huge_of(const struct huge_set *set, uintptr_t address);
@@ -58,8 +72,14 @@ MALLOW_INTERNAL bool huge_give(struct huge_set *set, uintptr_t address);
 
 // Resizes a live block by the kernel; its address, or 0 (and all is as it was). A block made up of
 // pieces of the cache can be cut, not grown.
-MALLOW_INTERNAL uintptr_t huge_resize(struct huge_set *set, struct huge *huge, size_t bytes,
-                                      bool may_move);
+MALLOW_INTERNAL uintptr_t huge_resize_charged(struct huge_set *set, struct huge *huge,
+                                              size_t bytes, bool may_move,
+                                              enum os_charge_level level);
+
+MALLOW_INLINE uintptr_t huge_resize(struct huge_set *set, struct huge *huge, size_t bytes,
+                                    bool may_move) {
+    return huge_resize_charged(set, huge, bytes, may_move, OS_CHARGE_HARD);
+}
 
 // Unmaps the cache; bytes released.
 MALLOW_INTERNAL size_t huge_purge_all(struct huge_set *set);

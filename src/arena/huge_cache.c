@@ -150,6 +150,13 @@ MALLOW_INTERNAL uintptr_t huge_cache_take(struct huge_cache *cache, size_t bytes
                                 : huge_cache_grow(cache, piece, bytes, cuts);
 }
 
+MALLOW_INTERNAL size_t huge_cache_growth(const struct huge_cache *cache, size_t bytes) {
+    if (cache->count == 0) {
+        return bytes;
+    }
+    return bytes - bits_min(bytes, cache->pieces[huge_cache_best(cache, bytes)].bytes);
+}
+
 MALLOW_INTERNAL void huge_cache_unlearn(struct huge_cache *cache, size_t bytes) {
     const size_t spare = cache->worth - bits_min(cache->worth, HUGE_CACHE_WORTH_FIRST);
     cache->worth -= bits_min(spare, bytes);
@@ -177,7 +184,10 @@ static size_t huge_cache_keep_pieces(struct huge_cache *cache, uintptr_t address
 
 MALLOW_INTERNAL void huge_cache_give(struct huge_cache *cache, struct huge_mapping mapping,
                                      size_t live_bytes, const struct huge_cuts *cuts) {
-    const size_t limit = bits_min(huge_cache_bound(cache, live_bytes), cache->worth);
+    // Nor more than half of the room that is left below the soft limit.
+    const size_t room = os_charge_room(cache->os, mapping.bytes + cache->bytes) / 2;
+    const size_t limit =
+        bits_min(bits_min(huge_cache_bound(cache, live_bytes), cache->worth), room);
     size_t keep = bits_min(mapping.bytes, limit - bits_min(cache->bytes, limit));
     if (keep < mapping.bytes) {
         keep = bits_align_down(keep, cache->os->page_bytes);

@@ -51,6 +51,9 @@ MALLOW_INTERNAL void huge_cache_init(struct huge_cache *cache, struct os *os, si
 MALLOW_INTERNAL uintptr_t huge_cache_take(struct huge_cache *cache, size_t bytes,
                                           size_t live_bytes, struct huge_cuts *cuts);
 
+// The most that taking `bytes` bytes can add to what is cached and handed out.
+MALLOW_INTERNAL size_t huge_cache_growth(const struct huge_cache *cache, size_t bytes);
+
 // Takes notice of a request of `bytes` bytes that cannot use the cache.
 MALLOW_INTERNAL void huge_cache_unlearn(struct huge_cache *cache, size_t bytes);
 

@@ -53,7 +53,7 @@ MALLOW_INTERNAL void thin_set_init(struct thin_set *set, struct arena_set *arena
 }
 
 // A slice from the arena, with all units free, put on the list.
-static struct thin_slice *thin_add_locked(struct thin_set *set) {
+static struct thin_slice *thin_add_locked(struct thin_set *set, enum os_charge_level level) {
     struct thin_slice *slice = set->recycled;
     if (slice == NULL) {
         slice = meta_take(set->arenas->meta, sizeof *slice);
@@ -62,10 +62,9 @@ static struct thin_slice *thin_add_locked(struct thin_set *set) {
         }
         slice->next = NULL;
     }
-    const struct arena_span span = arena_take(set->arenas, 1, 1);
+    const struct arena_span span = arena_take_charged(set->arenas, 1, 1, level);
     if (span.slab == NULL) {
-        slice->next = NULL;
-        set->recycled = slice;
+        set->recycled = slice; // with those that follow it, if it came from there
         return NULL;
     }
     set->recycled = slice->next;
@@ -105,11 +104,12 @@ static void thin_set_mark(struct thin_slice *slice, size_t granule, unsigned cla
                           memory_order_release);
 }
 
-MALLOW_INTERNAL bool thin_open(struct thin_set *set, struct thin_unit *unit) {
+MALLOW_INTERNAL bool thin_open_charged(struct thin_set *set, struct thin_unit *unit,
+                                       enum os_charge_level level) {
     os_lock_take(&set->lock);
     struct thin_slice *slice = set->available;
     if (slice == NULL) {
-        slice = thin_add_locked(set);
+        slice = thin_add_locked(set, level);
     }
     if (slice != NULL) {
         const unsigned index = bits_lowest(slice->free_units);
@@ -136,7 +136,7 @@ MALLOW_INTERNAL uintptr_t thin_take_run(struct thin_set *set, unsigned class_ind
     uintptr_t address = 0;
     os_lock_take(&set->lock);
     struct thin_slice *const slice =
-        set->available != NULL ? set->available : thin_add_locked(set);
+        set->available != NULL ? set->available : thin_add_locked(set, OS_CHARGE_SOFT);
     const unsigned index = slice != NULL ? thin_find_run(slice, count) : THIN_UNIT_COUNT;
     if (index < THIN_UNIT_COUNT) {
         thin_take_units_locked(set, slice, index, count);

@@ -50,8 +50,13 @@ struct thin_unit {
 
 MALLOW_INTERNAL void thin_set_init(struct thin_set *set, struct arena_set *arenas);
 
-// Opens a unit; false: no memory.
-MALLOW_INTERNAL bool thin_open(struct thin_set *set, struct thin_unit *unit);
+// Opens a unit; false: no memory. A slice for it is charged at `level`.
+MALLOW_INTERNAL bool thin_open_charged(struct thin_set *set, struct thin_unit *unit,
+                                       enum os_charge_level level);
+
+MALLOW_INLINE bool thin_open(struct thin_set *set, struct thin_unit *unit) {
+    return thin_open_charged(set, unit, OS_CHARGE_SOFT);
+}
 
 // Ends the use of a unit; what is live in it stays.
 MALLOW_INTERNAL void thin_close(struct thin_set *set, struct thin_unit *unit);

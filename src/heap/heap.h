@@ -29,6 +29,13 @@ enum heap_state {
     HEAP_CLAIMED = 2,   // somebody is working in it for a moment
 };
 
+// What a thread may use of a limit's reserve.
+enum heap_refused {
+    HEAP_NOT_REFUSED = 0,
+    HEAP_REFUSED = 1,       // told NULL, or about to be: spans at level SPARE from the next call on
+    HEAP_REFUSED_SPANS = 2, // those too: small blocks from units of a kibibyte
+};
+
 struct heap_shared;
 
 // Classes of more than MALLOW_SMALL_BYTES_MAX: apart, since a thread with little data has none.
@@ -50,6 +57,8 @@ struct heap {
     uint8_t thin_counts[MALLOW_THIN_CLASS_COUNT]; // how many of a class did
     _Atomic(uint32_t) slab_count;                   // slabs owned
     uint32_t steal_cursor;                          // next class to look for a spare slab in
+    uint8_t refused;                                // enum heap_refused
+    bool attention;                                 // an event of os_charge is due
     struct slab_remote *taken;                      // posted slabs taken off `ready`
     struct slab_remote *later;                      // those that had too few free blocks
     // Written by other threads, on a line of its own.
@@ -127,12 +136,6 @@ MALLOW_INTERNAL uintptr_t heap_allocate(struct heap *heap, size_t size, bool zer
 MALLOW_INTERNAL uintptr_t heap_allocate_aligned(struct heap *heap, size_t size, size_t alignment,
                                                 bool zeroed);
 
-// Gives up current slabs that are wholly free.
-MALLOW_INTERNAL void heap_release_spare(struct heap *heap);
-
-// After huge blocks have grown: free pages of slabs, which cannot serve them, make way for them.
-MALLOW_INTERNAL void heap_make_way(struct heap_shared *shared);
-
 // To be called when malloc is about to take from another word of a slab: stops the program if
 // another thread has freed a free block of it as well.
 MALLOW_INTERNAL void heap_check_word(const struct heap *heap, const struct slab *slab);
@@ -155,6 +158,12 @@ enum heap_hold {
     HEAP_HOLD_WAS_FULL, // this heap's, and on no list: the caller puts it on one
 };
 MALLOW_INTERNAL enum heap_hold heap_hold_slab(struct heap *heap, struct slab *slab);
+
+// Gives the block that the class's current slab has been lent back to its own slab.
+MALLOW_INTERNAL void heap_return_lent(struct heap *heap, unsigned class_index);
+
+// Whether the block, of a full slab, is lent: free, and the next of its class to be handed out.
+MALLOW_INTERNAL bool heap_is_lent(const struct slab *slab, size_t index);
 
 // Claims an abandoned heap for a moment; false if somebody else has it.
 MALLOW_INTERNAL bool heap_claim(struct heap *heap);
@@ -185,8 +194,10 @@ MALLOW_INTERNAL struct slab *heap_queue_first(const struct heap *heap, unsigned 
 // Makes room for the places of a medium class; false: no memory.
 MALLOW_INTERNAL bool heap_prepare_class(struct heap *heap, unsigned class_index);
 MALLOW_INTERNAL void heap_set_current(struct heap *heap, unsigned class_index, struct slab *slab);
-// Takes the current slab out of its place and queues, marks or releases it according to what it
-// holds.
+// When a full slab of this heap ceases to be full: the block that it has lent comes back.
+MALLOW_INTERNAL void heap_settle_lent(struct heap *heap, struct slab *slab);
+// Takes the current slab, without a lent block, out of its place and queues, marks or releases it
+// according to what it holds.
 MALLOW_INTERNAL void heap_retire_current(struct heap *heap, unsigned class_index);
 // To the end of the queue: a slab that has just got its first free block should gather more of them
 // before it is used, so that each use of the slow path yields many blocks.
@@ -201,6 +212,11 @@ MALLOW_INTERNAL void heap_release_slab(struct heap *heap, struct slab *slab);
 // Acts on blocks having come back to a slab of this heap that is held: one that was full is queued,
 // an empty one released.
 MALLOW_INTERNAL void heap_slab_refilled(struct heap *heap, struct slab *slab, bool was_full);
+
+// Gives up the class's current slab if it is wholly free; whether it was.
+MALLOW_INTERNAL bool heap_give_up_if_spare(struct heap *heap, unsigned class_index);
+// Gives up all current slabs that are wholly free.
+MALLOW_INTERNAL void heap_release_spare(struct heap *heap);
 
 // ---- heap_free.c: freeing beyond the fast path, and asking about pointers -----------------------
 
@@ -225,6 +241,11 @@ struct heap_block {
 MALLOW_INTERNAL struct heap_block heap_identify(const struct heap_shared *shared,
                                                 uintptr_t address);
 
+// Frees a block of a full slab of this heap by lending it to the class's current slab, as the next
+// to be handed out, if that has no hot block: the cache has it, and the slab stays full. Where a
+// program replaces blocks of a large population, that is nearly every free. False: nothing done.
+MALLOW_INTERNAL bool heap_free_hot(struct heap *heap, uintptr_t address);
+
 // Frees `address` if it is the start of a block in the first slice of a slab in the primary arena,
 // as most blocks are: at the least cost, whoever owns the slab. False: nothing done.
 MALLOW_INTERNAL bool heap_free_near(struct heap_shared *shared, struct heap *heap,
@@ -238,6 +259,48 @@ MALLOW_INTERNAL bool heap_free(struct heap_shared *shared, struct heap *heap, ui
 // returns. `call` begins the message: "free", "realloc" ...
 MALLOW_INTERNAL void heap_report_misuse(const struct heap_shared *shared, uintptr_t address,
                                         const char *call);
+
+// ---- heap_relief.c: short of memory -------------------------------------------------------------
+
+// Gives back at least `bytes` of what is kept for speed, if there is so much; bytes released.
+MALLOW_INTERNAL size_t heap_relieve(struct heap_shared *shared, size_t bytes);
+
+// After huge blocks have grown: free pages of slabs, which cannot serve them, make way for them.
+MALLOW_INTERNAL void heap_make_way(struct heap_shared *shared);
+
+// A span, or a huge block, that was refused at level SOFT or by the kernel: gives back what is
+// kept, and tries again up to the hard limit; for a thread that was refused before, a span up to
+// level SPARE.
+MALLOW_INTERNAL struct arena_span heap_take_span_short(struct heap *heap, unsigned slice_count,
+                                                       unsigned align_slices);
+// A small block for a thread that has been refused before, from units of a kibibyte, up to the
+// limit itself; 0 if it has not, or there is none.
+MALLOW_INTERNAL uintptr_t heap_take_last(struct heap *heap, size_t size, bool zeroed);
+struct heap_huge_request {
+    size_t alignment;
+    size_t offset; // not 0: address + offset is what is aligned, and the block reads as zero
+    bool zeroed;
+};
+MALLOW_INTERNAL uintptr_t heap_huge_short(struct heap *heap, size_t size,
+                                          struct heap_huge_request request);
+// One attempt, at one level.
+MALLOW_INTERNAL uintptr_t heap_huge_try(struct heap_shared *shared, size_t size,
+                                        struct heap_huge_request request,
+                                        enum os_charge_level level);
+
+// huge_resize; if the soft limit refuses, once more after giving back.
+MALLOW_INTERNAL uintptr_t heap_huge_resize(struct heap_shared *shared, struct huge *huge,
+                                           size_t size, bool may_move);
+
+// After a growth: notes for the owner's next slow call whether something is due. `plenty`: it has
+// succeeded at level SOFT, and what was refused before is over.
+MALLOW_INLINE void heap_note_growth(struct heap *heap, bool plenty) {
+    if (plenty) {
+        heap->refused = HEAP_NOT_REFUSED;
+    }
+    heap->attention =
+        atomic_load_explicit(&heap->shared->os->charge.events, memory_order_relaxed) != 0;
+}
 
 // ---- heap_large.c: blocks with a span of their own ----------------------------------------------
 

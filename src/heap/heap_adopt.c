@@ -102,6 +102,7 @@ MALLOW_INTERNAL struct heap *heap_adopt_or_create(struct heap_shared *shared) {
 
 MALLOW_INTERNAL void heap_abandon(struct heap *heap) {
     for (unsigned class_index = 0; class_index < MALLOW_CLASS_COUNT; class_index++) {
+        heap_return_lent(heap, class_index);
         heap_retire_current(heap, class_index);
     }
     thin_close(heap->shared->thins, &heap->thin);

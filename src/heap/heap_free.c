@@ -3,6 +3,7 @@
 #include "heap/heap.h"
 
 #include "base/format.h"
+#include "heap/heap_fast.h"
 #include "os/fatal.h"
 
 // The head of the span that `address` lies in; NULL if it lies in no slice of ours in use.
@@ -45,7 +46,8 @@ MALLOW_INTERNAL struct heap_block heap_identify(const struct heap_shared *shared
     } else {
         block.index = slab_index_of(slab, address);
         if (block.index != SIZE_MAX &&
-            !slab_remote_is_free(slab, arena_remote_of(shared->arenas, slab), block.index)) {
+            !slab_remote_is_free(slab, arena_remote_of(shared->arenas, slab), block.index) &&
+            !heap_is_lent(slab, block.index)) {
             block.kind = HEAP_BLOCK_SLAB;
         }
     }
@@ -95,6 +97,29 @@ static MALLOW_NOINLINE void heap_free_in_slab(struct heap_shared *shared, struct
         return;
     }
     heap_free_remote(shared, slab, arena_remote_of(shared->arenas, slab), index);
+}
+
+MALLOW_INTERNAL bool heap_free_hot(struct heap *heap, uintptr_t address) {
+    struct slab *const slab = heap_fast_slab(heap, address);
+    const uint64_t offset = address - slab->start_address;
+    if (atomic_load_explicit(&heap->slab_count, memory_order_relaxed) < MALLOW_LEND_SLABS) {
+        return false;
+    }
+    if (slab_owner(slab) != ((uintptr_t)heap | SLAB_OWNER_FULL) || slab->slice_count > 1 ||
+        offset >= atomic_load_explicit(&slab->reach_bytes, memory_order_relaxed)) {
+        return false;
+    }
+    const uint64_t product = offset * slab->reciprocal;
+    struct slab *const current = heap_current_slab(heap, slab->class_index);
+    if ((uint32_t)product >= slab->reciprocal || current == NULL ||
+        compiler_relaxed_byte(&current->hot) != 0) {
+        return false;
+    }
+    // All bits of a full slab are clear, and none of its blocks is lent: it is live.
+    __atomic_store_n(&slab->reused, 1, __ATOMIC_RELAXED);
+    slab_set_last(current, address);
+    slab_set_hot(current, true);
+    return true;
 }
 
 MALLOW_INTERNAL bool heap_free_near(struct heap_shared *shared, struct heap *heap,

@@ -21,32 +21,18 @@ MALLOW_INTERNAL struct arena_span heap_take_span(struct heap *heap, unsigned sli
     struct heap_shared *const shared = heap->shared;
     const size_t *const committed = &shared->arenas->primary.committed_slices;
     const size_t before = __atomic_load_n(committed, __ATOMIC_RELAXED);
-    struct arena_span span = arena_take(shared->arenas, slice_count, align_slices);
-    if (unlikely(span.slab == NULL)) {
-        if (huge_purge_all(shared->huges) > 0) {
-            span = arena_take(shared->arenas, slice_count, align_slices);
-        }
+    struct arena_span span =
+        arena_take_charged(shared->arenas, slice_count, align_slices, OS_CHARGE_SOFT);
+    const bool plenty = span.slab != NULL;
+    if (unlikely(!plenty)) {
+        span = heap_take_span_short(heap, slice_count, align_slices);
     } else if (unlikely(__atomic_load_n(committed, __ATOMIC_RELAXED) > before)) {
         // The arena is larger than ever, which is rare: cached mappings, which cannot serve it,
         // make way for it.
         (void)huge_purge_all(shared->huges);
     }
+    heap_note_growth(heap, plenty);
     return span;
-}
-
-// At a new peak alone, and by as much as that is higher: so a program that frees and allocates in
-// turn does not pay again and again, and all that is ever purged here is less than the peak.
-MALLOW_INTERNAL void heap_make_way(struct heap_shared *shared) {
-    struct huge_set *const huges = shared->huges;
-    os_lock_take(&huges->map->lock);
-    const size_t bytes = huges->live_bytes + huges->cache.bytes;
-    os_lock_drop(&huges->map->lock);
-    size_t peak = atomic_load_explicit(&shared->huge_peak, memory_order_relaxed);
-    if (bytes > peak &&
-        atomic_compare_exchange_strong_explicit(&shared->huge_peak, &peak, bytes,
-                                                memory_order_relaxed, memory_order_relaxed)) {
-        (void)arena_purge_some(shared->arenas, bytes - peak);
-    }
 }
 
 MALLOW_INTERNAL uintptr_t heap_large_allocate(struct heap *heap, size_t size, size_t alignment,
@@ -72,7 +58,13 @@ MALLOW_INTERNAL uintptr_t heap_allocate_at(struct heap *heap, size_t size, size_
     struct heap_shared *const shared = heap->shared;
     offset %= alignment;
     if (alignment > MALLOW_LARGE_BYTES_MAX / 2 || size > MALLOW_LARGE_BYTES_MAX / 2) {
-        const uintptr_t address = huge_take_at(shared->huges, size, alignment, offset);
+        const struct heap_huge_request request = {alignment, offset, true};
+        uintptr_t address = heap_huge_try(shared, size, request, OS_CHARGE_SOFT);
+        const bool plenty = address != 0;
+        if (unlikely(!plenty)) {
+            address = heap_huge_short(heap, size, request);
+        }
+        heap_note_growth(heap, plenty);
         heap_make_way(shared);
         return address;
     }
@@ -148,11 +140,7 @@ MALLOW_INTERNAL bool heap_resize_in_place(struct heap_shared *shared,
     case HEAP_BLOCK_LARGE:
         return large_resize(shared, block->slab, size);
     case HEAP_BLOCK_HUGE:
-        if (huge_resize(shared->huges, block->huge, size, false) == 0) {
-            return false;
-        }
-        heap_make_way(shared);
-        return true;
+        return heap_huge_resize(shared, block->huge, size, false) != 0;
     case HEAP_BLOCK_NONE:
     default:
         return false;

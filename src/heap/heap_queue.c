@@ -131,12 +131,28 @@ MALLOW_INTERNAL void heap_slab_refilled(struct heap *heap, struct slab *slab, bo
     }
 }
 
+MALLOW_INTERNAL void heap_settle_lent(struct heap *heap, struct slab *slab) {
+    __atomic_store_n(&slab->reused, 0, __ATOMIC_RELAXED);
+    struct slab *const current = heap_current_slab(heap, slab->class_index);
+    if (current == NULL || current == slab || compiler_relaxed_byte(&current->hot) == 0) {
+        return;
+    }
+    const size_t index = slab_index_of(slab, compiler_relaxed_word(&current->last));
+    if (index != SIZE_MAX) {
+        slab_set_hot(current, false);
+        slab_set_last(current, 0);
+        slab->bits[index / 64] |= UINT64_C(1) << (index % 64);
+        slab->used_count--;
+    }
+}
+
 MALLOW_INTERNAL void heap_retire_current(struct heap *heap, unsigned class_index) {
     struct slab *const slab = heap_current_slab(heap, class_index);
     if (slab == NULL) {
         return;
     }
     queue_set_place(heap, class_index, heap_empty.direct[0]);
+    check_assert(!slab_has_lent(slab));
     slab_cool(slab);
     slab->used_count -= SLAB_CURRENT;
     if (!slab_can_open(slab) && !slab_find_word(slab)) {
@@ -148,5 +164,24 @@ MALLOW_INTERNAL void heap_retire_current(struct heap *heap, unsigned class_index
     } else {
         slab_change_owner(slab, (uintptr_t)heap | SLAB_OWNER_QUEUED);
         heap_queue_push(heap, slab);
+    }
+}
+
+MALLOW_INTERNAL bool heap_give_up_if_spare(struct heap *heap, unsigned class_index) {
+    struct slab *const slab = heap_current_slab(heap, class_index);
+    if (slab == NULL || slab_has_lent(slab)) {
+        return false; // a class that lends is at work
+    }
+    slab_cool(slab);
+    if (!slab_is_unused(slab)) {
+        return false;
+    }
+    heap_retire_current(heap, class_index);
+    return true;
+}
+
+MALLOW_INTERNAL void heap_release_spare(struct heap *heap) {
+    for (unsigned class_index = 0; class_index < MALLOW_CLASS_COUNT; class_index++) {
+        (void)heap_give_up_if_spare(heap, class_index);
     }
 }

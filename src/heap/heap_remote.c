@@ -3,6 +3,7 @@
 // The protocol of one slab is in slab/slab_remote.h; here is the stack of posted slabs of a heap.
 #include "heap/heap.h"
 
+#include "heap/heap_fast.h"
 #include "os/fatal.h"
 
 MALLOW_INTERNAL enum heap_hold heap_hold_slab(struct heap *heap, struct slab *slab) {
@@ -12,10 +13,42 @@ MALLOW_INTERNAL enum heap_hold heap_hold_slab(struct heap *heap, struct slab *sl
         const uintptr_t held = (owner & ~SLAB_OWNER_FULL) | SLAB_OWNER_QUEUED;
         if (atomic_compare_exchange_weak_explicit(&slab->owner, &owner, held, memory_order_seq_cst,
                                                   memory_order_seq_cst)) {
+            heap_settle_lent(heap, slab);
             return HEAP_HOLD_WAS_FULL;
         }
     }
     return (owner & ~SLAB_OWNER_FLAGS) == (uintptr_t)heap ? HEAP_HOLD_LISTED : HEAP_HOLD_LOST;
+}
+
+MALLOW_INTERNAL void heap_return_lent(struct heap *heap, unsigned class_index) {
+    const struct slab *const current = heap_current_slab(heap, class_index);
+    if (current == NULL || !slab_has_lent(current)) {
+        return;
+    }
+    const uintptr_t address = compiler_relaxed_word(&current->last);
+    struct slab *const slab = heap_fast_slab(heap, address); // only the primary arena's lend
+    const enum heap_hold hold = heap_hold_slab(heap, slab);
+    check_assert(hold == HEAP_HOLD_WAS_FULL);
+    heap_slab_refilled(heap, slab, hold == HEAP_HOLD_WAS_FULL);
+}
+
+// By any thread, for a block that it may use: nobody then lends it, so what is read may be old.
+// `hot` first: whatever has become `last` after that is not this block.
+MALLOW_RACY_READ MALLOW_INTERNAL bool heap_is_lent(const struct slab *slab, size_t index) {
+    const struct heap *const heap = (struct heap *)slab_owner_heap(slab);
+    const struct slab *current = NULL;
+    if (heap == NULL) {
+        return false;
+    }
+    if (slab->class_index < MALLOW_DIRECT_CLASS_COUNT) {
+        current = heap->direct[slab->block_bytes >> MALLOW_GRANULE_SHIFT];
+    } else if (heap->medium != NULL) {
+        current = heap->medium->current[slab->class_index - MALLOW_DIRECT_CLASS_COUNT];
+    }
+    return current != NULL &&
+           atomic_load_explicit(&current->hot, memory_order_acquire) != 0 &&
+           atomic_load_explicit(&current->last, memory_order_acquire) ==
+               slab->start_address + index * slab->block_bytes;
 }
 
 // Takes the remote frees of a slab that nobody else is at; how many. A double free is reported.
@@ -33,7 +66,7 @@ static unsigned heap_take_remote(struct slab *slab, struct slab_remote *remote) 
 static unsigned heap_collect_held(struct heap *heap, struct slab *slab, struct slab_remote *remote,
                                   bool was_full) {
     const unsigned count = heap_take_remote(slab, remote);
-    if (count > 0) {
+    if (count > 0 || (was_full && slab->used_count != slab->capacity_count)) {
         heap_slab_refilled(heap, slab, was_full);
     } else if (was_full) {
         slab_change_owner(slab, (uintptr_t)heap | SLAB_OWNER_FULL);
@@ -230,19 +263,21 @@ MALLOW_INLINE void heap_set_remote(struct heap_shared *shared, struct slab *slab
 static MALLOW_NOINLINE void heap_free_remote_checked(struct heap_shared *shared,
                                                      struct slab *slab,
                                                      struct slab_remote *remote, size_t index) {
-    if (unlikely(slab_remote_is_free(slab, remote, index))) {
+    if (unlikely(slab_remote_is_free(slab, remote, index) || heap_is_lent(slab, index))) {
         heap_report_remote(slab, index);
     }
     heap_set_remote(shared, slab, remote, index);
 }
 
 // To look at the bitmap is to fetch lines that the owner writes with every block. A full slab has
-// no free block. In a pending one the owner looks, before it uses a word or gives the slab up
-// (heap_check_twice): there only a block of the word in use is looked at here.
+// no free block but one that it may have lent. In a pending one the owner looks, before it uses a
+// word or gives the slab up (heap_check_twice): there only a block of the word in use is looked at
+// here.
 MALLOW_INTERNAL void heap_free_remote(struct heap_shared *shared, struct slab *slab,
                                       struct slab_remote *remote, size_t index) {
     const uintptr_t flags = slab_owner(slab) & (SLAB_OWNER_FULL | SLAB_OWNER_PENDING);
-    if (flags == 0 || (flags == SLAB_OWNER_PENDING && index / 64 == slab_word_index(slab))) {
+    if (flags == 0 || (flags == SLAB_OWNER_PENDING && index / 64 == slab_word_index(slab)) ||
+        __atomic_load_n(&slab->reused, __ATOMIC_RELAXED) != 0) {
         heap_free_remote_checked(shared, slab, remote, index);
     } else {
         heap_set_remote(shared, slab, remote, index);

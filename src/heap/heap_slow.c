@@ -9,20 +9,6 @@
 
 #include "slab/size_class.h"
 
-// Gives up the class's current slab if it is wholly free.
-static bool heap_give_up_if_spare(struct heap *heap, unsigned class_index) {
-    struct slab *const slab = heap_current_slab(heap, class_index);
-    if (slab == NULL) {
-        return false;
-    }
-    slab_cool(slab);
-    if (!slab_is_unused(slab)) {
-        return false;
-    }
-    heap_retire_current(heap, class_index);
-    return true;
-}
-
 // Looks for a class whose current slab is wholly free, and gives that slab up, so that its pages
 // serve this request instead of fresh ones. A few classes a call.
 static void heap_give_up_spare(struct heap *heap) {
@@ -31,12 +17,6 @@ static void heap_give_up_spare(struct heap *heap) {
         if (heap_give_up_if_spare(heap, class_index)) {
             return;
         }
-    }
-}
-
-MALLOW_INTERNAL void heap_release_spare(struct heap *heap) {
-    for (unsigned class_index = 0; class_index < MALLOW_CLASS_COUNT; class_index++) {
-        (void)heap_give_up_if_spare(heap, class_index);
     }
 }
 
@@ -96,7 +76,17 @@ static struct slab *heap_next_slab(struct heap *heap, unsigned class_index) {
         return slab;
     }
     slab = heap_adopt_slab(heap, class_index);
-    return slab != NULL ? slab : heap_fresh_slab(heap, class_index);
+    if (slab == NULL) {
+        slab = heap_fresh_slab(heap, class_index);
+    }
+    if (unlikely(slab == NULL)) {
+        // What was collected before giving up may be of this class.
+        slab = heap_queue_first(heap, class_index);
+        if (slab != NULL) {
+            heap_queue_remove(heap, slab);
+        }
+    }
+    return slab;
 }
 
 // Makes the class's current slab one with a free block in its word; NULL: out of memory.
@@ -120,6 +110,7 @@ static MALLOW_NOINLINE struct slab *heap_refill(struct heap *heap, unsigned clas
             heap_check_word(heap, slab);
             return slab;
         }
+        heap_return_lent(heap, class_index);
         heap_retire_current(heap, class_index);
     }
     slab = heap_next_slab(heap, class_index);
@@ -199,15 +190,19 @@ static uintptr_t heap_allocate_in_slab(struct heap *heap, unsigned class_index, 
 }
 
 static uintptr_t heap_huge_allocate(struct heap *heap, size_t size, size_t alignment, bool zeroed) {
-    struct heap_shared *const shared = heap->shared;
-    uintptr_t address = huge_take(shared->huges, size, alignment, zeroed);
-    if (unlikely(address == 0)) {
-        const size_t released = huge_purge_all(shared->huges) +
-                                arena_purge_all(shared->arenas) +
-                                arena_decommit_all(shared->arenas);
-        address = released > 0 ? huge_take(shared->huges, size, alignment, zeroed) : 0;
+    const struct heap_huge_request request = {.alignment = alignment, .zeroed = zeroed};
+    uintptr_t address = heap_huge_try(heap->shared, size, request, OS_CHARGE_SOFT);
+    const bool plenty = address != 0;
+    if (unlikely(!plenty)) {
+        address = heap_huge_short(heap, size, request);
+        if (address == 0 && size <= MALLOW_CHUNK_BYTES && alignment <= MALLOW_SLICE_BYTES &&
+            !os_charge_is_short(heap->shared->os, size)) {
+            // The kernel has no mapping to spare. An arena grows without one.
+            address = heap_large_allocate(heap, size, MALLOW_SLICE_BYTES, zeroed);
+        }
     }
-    heap_make_way(shared);
+    heap_note_growth(heap, plenty);
+    heap_make_way(heap->shared);
     return address;
 }
 
@@ -220,7 +215,8 @@ MALLOW_INTERNAL uintptr_t heap_allocate(struct heap *heap, size_t size, bool zer
                 return address;
             }
         }
-        return heap_allocate_in_slab(heap, class_index, zeroed);
+        const uintptr_t address = heap_allocate_in_slab(heap, class_index, zeroed);
+        return likely(address != 0) ? address : heap_take_last(heap, size, zeroed);
     }
     if (size <= heap->shared->large_bytes_max) {
         return heap_large_allocate(heap, size, MALLOW_SLICE_BYTES, zeroed);

@@ -14,6 +14,7 @@ MALLOW_INTERNAL void meta_init(struct meta *meta, struct os *os) {
 MALLOW_INTERNAL void meta_lend(struct meta *meta, void *memory, size_t bytes) {
     meta->bump = (uintptr_t)memory;
     meta->bump_end = meta->bump + bytes;
+    os_charge_add(meta->os, bytes);
     atomic_fetch_add_explicit(&meta->committed_bytes, bytes, memory_order_relaxed);
 }
 
@@ -22,12 +23,15 @@ MALLOW_INTERNAL void meta_lend(struct meta *meta, void *memory, size_t bytes) {
 static bool meta_grow_locked(struct meta *meta, size_t bytes) {
     const size_t page_bytes = meta->os->page_bytes;
     const size_t region_bytes = bits_align_up(bits_max(bytes, META_REGION_BYTES), page_bytes);
-    const uintptr_t reserved = os_reserve(meta->os, region_bytes + 2 * page_bytes, page_bytes);
-    if (reserved == 0) {
+    if (!os_charge_take(meta->os, OS_CHARGE_RESERVE, region_bytes)) {
         return false;
     }
-    if (!os_commit(meta->os, reserved + page_bytes, region_bytes)) {
-        (void)os_unmap(meta->os, reserved, region_bytes + 2 * page_bytes);
+    const uintptr_t reserved = os_reserve(meta->os, region_bytes + 2 * page_bytes, page_bytes);
+    if (reserved == 0 || !os_commit(meta->os, reserved + page_bytes, region_bytes)) {
+        if (reserved != 0) {
+            (void)os_unmap(meta->os, reserved, region_bytes + 2 * page_bytes);
+        }
+        os_charge_release(meta->os, region_bytes);
         return false;
     }
     meta->bump = reserved + page_bytes;

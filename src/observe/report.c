@@ -42,6 +42,8 @@ static const struct report_row report_rows[] = {
     ROW_COUNT(os_unmap_count, "calls of munmap"),
     ROW_COUNT(os_advise_count, "calls of madvise"),
     ROW_COUNT(os_remap_count, "calls of mremap"),
+    ROW_BYTES(held_bytes, "held, as limits count it"),
+    ROW_COUNT(refused_count, "requests refused under a limit"),
 };
 
 enum { REPORT_ROW_COUNT = sizeof report_rows / sizeof report_rows[0] };

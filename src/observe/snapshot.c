@@ -18,6 +18,7 @@ MALLOW_RACY_READ static void snapshot_add_slab(struct snapshot *snapshot, const 
     if (live > slab->capacity_count) {
         live = 0; // caught between two steps of its owner
     }
+    live -= slab_has_lent(slab); // another slab counts it; the sum is what matters
     struct snapshot_class *const row = &snapshot->classes[class_index];
     row->slab_count++;
     row->live_count += live;
@@ -105,4 +106,6 @@ MALLOW_INTERNAL void snapshot_take(const struct observe_sources *sources,
     snapshot->os_unmap_count = snapshot_load(&sources->os->unmap_count);
     snapshot->os_advise_count = snapshot_load(&sources->os->advise_count);
     snapshot->os_remap_count = snapshot_load(&sources->os->remap_count);
+    snapshot->held_bytes = snapshot_load(&sources->os->charge.held_bytes);
+    snapshot->refused_count = snapshot_load(&sources->os->charge.refused_count);
 }

@@ -38,6 +38,7 @@ struct snapshot {
     uint64_t purged_bytes;
     uint64_t heap_count, heap_adopted_count;
     uint64_t os_map_count, os_unmap_count, os_advise_count, os_remap_count;
+    uint64_t held_bytes, refused_count;
     struct snapshot_class classes[MALLOW_CLASS_COUNT];
 };
 

@@ -26,6 +26,7 @@ static void os_count(_Atomic(uint64_t) *counter) {
 }
 
 MALLOW_INTERNAL void os_init(struct os *os) {
+    os_charge_init(os);
     const unsigned long page_bytes = getauxval(AT_PAGESZ);
     os->page_bytes = page_bytes != 0 ? page_bytes : 4096;
     struct rlimit limit = {RLIM_INFINITY, RLIM_INFINITY};
@@ -102,7 +103,16 @@ MALLOW_INTERNAL bool os_decommit(struct os *os, uintptr_t address, size_t bytes)
 }
 
 MALLOW_INTERNAL uintptr_t os_map(struct os *os, size_t bytes, size_t alignment) {
-    return os_map_aligned(os, bytes, alignment, PROT_READ | PROT_WRITE);
+    uintptr_t address = os_map_aligned(os, bytes, alignment, PROT_READ | PROT_WRITE);
+    if (address == 0 && alignment > os->page_bytes) {
+        // Where all that is writable is charged (overcommit_memory=2), the ends were too much.
+        address = os_reserve(os, bytes, alignment);
+        if (address != 0 && !os_commit(os, address, bytes)) {
+            (void)os_unmap(os, address, bytes);
+            address = 0;
+        }
+    }
+    return address;
 }
 
 MALLOW_INTERNAL bool os_unmap(struct os *os, uintptr_t address, size_t bytes) {

@@ -14,6 +14,7 @@
 #include <stdint.h>
 
 #include "config.h"
+#include "os/charge.h"
 
 // Facts of the process, read once at start, and counts of calls since.
 struct os {
@@ -26,6 +27,7 @@ struct os {
     _Atomic(uint64_t) unmap_count;
     _Atomic(uint64_t) advise_count;
     _Atomic(uint64_t) remap_count;
+    struct os_charge charge;         // what is held, and may be
 };
 
 // Fills in the facts. Any time, also before libc's own start-up has finished.

@@ -21,6 +21,7 @@ MALLOW_INTERNAL void process_apply_options(struct process *process) {
             ? SIZE_MAX
             : (size_t)(process_option(options, trim_threshold) >> MALLOW_SLICE_SHIFT);
     process->huges.cache.limit = process_option(options, huge_cache);
+    process_limit_apply(process, PROCESS_LIMIT_SILENT);
 }
 
 static void process_start_memory(struct process *process) {
@@ -31,6 +32,7 @@ static void process_start_memory(struct process *process) {
     }
     os_init(&process->os);
     process->os.name_mappings = process_option(options, name_mappings) != 0;
+    process_limit_apply(process, PROCESS_LIMIT_COMPLAINS); // before anything is held
     meta_init(&process->meta, &process->os);
     meta_lend(&process->meta, process->first_memory, sizeof process->first_memory);
     address_map_init(&process->map, &process->meta);

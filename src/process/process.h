@@ -2,8 +2,8 @@
 // Process: birth, threads, fork and end; the one place with state of its own.
 //
 // Owns     struct process, and with it every lower layer's struct; the thread-specific key.
-// Threads  any. Locks and their order: fallback -> thins -> arenas -> address map -> meta (and
-//          `start` first).
+// Threads  any. Locks and their order: fallback -> thins -> arenas -> address map -> meta -> shed
+//          (and `start` first).
 // Holds    phase only rises: RAW -> MEMORY (allocation works, through the fallback heap) -> THREADS
 //          (threads get heaps of their own). An IFUNC resolver may allocate before libc and the
 //          thread's storage are set up; what it gets comes from the fallback heap and stays valid.
@@ -14,7 +14,9 @@
 
 #include "heap/heap.h"
 #include "observe/snapshot.h"
+#include "process/process_limit.h"
 #include "process/process_options.h"
+#include "process/process_shed.h"
 
 enum process_phase { PROCESS_RAW = 0, PROCESS_MEMORY = 1, PROCESS_THREADS = 2 };
 
@@ -30,6 +32,8 @@ struct process {
     struct thin_set thins;
     struct heap_shared shared;
     struct process_options options;
+    struct process_limit limit;
+    struct process_shed shed;
     struct os_lock start_lock;       // for raising the phase
     struct os_lock fallback_lock;    // one thread at a time in the fallback heap
     _Atomic(struct heap *) fallback; // of threads that have none: too early, or after their end;

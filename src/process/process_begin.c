@@ -25,6 +25,7 @@ __attribute__((constructor(101))) static void process_begin(void) {
         static const char line[] = "mallow: version " MALLOW_VERSION_STRING "\n";
         os_write(2, line, sizeof line - 1);
         process_options_print(&process->options, 2);
+        process_limit_print(process, 2);
     }
 }
 

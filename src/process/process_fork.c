@@ -12,10 +12,12 @@ static void process_fork_prepare(void) {
     os_lock_take_for_fork(&process->fallback_lock);
     os_lock_take_for_fork(&process->thins.lock);
     arena_fork_prepare(&process->arenas);
+    process_shed_fork_prepare(&process->shed);
 }
 
 static void process_fork_parent(void) {
     struct process *const process = process_ready();
+    process_shed_fork_parent(&process->shed);
     arena_fork_parent(&process->arenas);
     os_lock_drop_after_fork(&process->thins.lock);
     os_lock_drop_after_fork(&process->fallback_lock);
@@ -24,6 +26,7 @@ static void process_fork_parent(void) {
 
 static void process_fork_child(void) {
     struct process *const process = process_ready();
+    process_shed_fork_child(&process->shed);
     arena_fork_child(&process->arenas);
     os_lock_renew(&process->thins.lock);
     os_lock_renew(&process->fallback_lock);

@@ -20,6 +20,8 @@ static const char option_prefix[] = "MALLOW_";
 static const uint8_t option_text_places[] = {
 #define PROCESS_TEXT_OF_SWITCH(name) 0
 #define PROCESS_TEXT_OF_SIZE(name) 0
+#define PROCESS_TEXT_OF_LIMIT(name) 0
+#define PROCESS_TEXT_OF_PERCENT(name) 0
 #define PROCESS_TEXT_OF_TEXT(name) PROCESS_TEXT_##name
 #define MALLOW_OPTION(name, type, default_text, unit, settable, help) PROCESS_TEXT_OF_##type(name),
 #include "options.def"
@@ -41,12 +43,44 @@ static bool option_parse_switch(const char *text, uint64_t *value) {
     return false;
 }
 
+// 0 to 100; `sign_wanted`: only with a % behind it.
+static bool option_parse_percent(const char *text, bool sign_wanted, uint64_t *value) {
+    uint64_t percent = 0;
+    const char *at = text;
+    for (; *at >= '0' && *at <= '9' && percent <= 100; at++) {
+        percent = percent * 10 + (uint64_t)(*at - '0');
+    }
+    const bool has_sign = *at == '%';
+    if (at == text || percent > 100 || at[has_sign] != '\0' || (sign_wanted && !has_sign)) {
+        return false;
+    }
+    *value = percent;
+    return true;
+}
+
+static bool option_parse_limit(const char *text, uint64_t *value) {
+    uint64_t limit;
+    if (option_parse_percent(text, true, &limit)) {
+        *value = limit | PROCESS_OPTION_SHARE;
+        return limit != 0;
+    }
+    if (!format_parse_size(text, &limit) || (limit & PROCESS_OPTION_SHARE) != 0) {
+        return false;
+    }
+    *value = limit;
+    return limit == 0 || limit >= PROCESS_OPTION_LIMIT_MIN;
+}
+
 static bool option_parse(struct process_options *options, unsigned index, const char *text) {
     switch (option_rows[index].type) {
     case OPTION_SWITCH:
         return option_parse_switch(text, &options->values[index]);
     case OPTION_SIZE:
         return format_parse_size(text, &options->values[index]);
+    case OPTION_LIMIT:
+        return option_parse_limit(text, &options->values[index]);
+    case OPTION_PERCENT:
+        return option_parse_percent(text, false, &options->values[index]);
     case OPTION_TEXT:
     default: {
         char *const place = options->texts[option_text_places[index]];
@@ -123,6 +157,8 @@ static void option_take(struct process_options *options, const char *variable) {
             ": not a switch: 0 or 1, on or off; the default stays\n",
             ": not a size: a number with an optional K, M, G or T; the default stays\n",
             ": the text is too long; the default stays\n",
+            ": not a limit: 0, a size from 4M on, or a share from 1% to 100%; the default stays\n",
+            ": not a percentage from 0 to 100; the default stays\n",
         };
         target->values[index] = before;
         option_complain("bad value ", name, value, advice[option_rows[index].type]);
@@ -164,6 +200,13 @@ static void option_format(const struct process_options *options, unsigned index,
         format_text(out, options->texts[option_text_places[index]]);
     } else if (option_rows[index].type == OPTION_SIZE) {
         format_bytes(out, options->values[index]);
+    } else if (option_rows[index].type == OPTION_LIMIT &&
+               (options->values[index] & PROCESS_OPTION_SHARE) == 0) {
+        format_bytes(out, options->values[index]);
+    } else if (option_rows[index].type == OPTION_LIMIT ||
+               option_rows[index].type == OPTION_PERCENT) {
+        format_unsigned(out, options->values[index] & ~PROCESS_OPTION_SHARE);
+        format_text(out, "%");
     } else {
         format_unsigned(out, options->values[index]);
     }

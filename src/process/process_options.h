@@ -26,6 +26,8 @@ enum process_option_index {
 // Place of each text among the texts: most options are numbers.
 #define PROCESS_TEXT_PLACE_SWITCH(name)
 #define PROCESS_TEXT_PLACE_SIZE(name)
+#define PROCESS_TEXT_PLACE_LIMIT(name)
+#define PROCESS_TEXT_PLACE_PERCENT(name)
 #define PROCESS_TEXT_PLACE_TEXT(name) PROCESS_TEXT_##name,
 enum process_text_index {
 #define MALLOW_OPTION(name, type, default_text, unit, settable, help)                              \
@@ -35,7 +37,13 @@ enum process_text_index {
     PROCESS_TEXT_COUNT
 };
 
-enum process_option_type { OPTION_SWITCH, OPTION_SIZE, OPTION_TEXT };
+enum process_option_type {
+    OPTION_SWITCH,
+    OPTION_SIZE,
+    OPTION_TEXT,
+    OPTION_LIMIT,   // 0, a size, or a share
+    OPTION_PERCENT, // 0 to 100, also with %
+};
 enum process_option_when { OPTION_ALWAYS, OPTION_START };
 
 struct process_option_row {
@@ -48,8 +56,13 @@ struct process_option_row {
     const char *help;
 };
 
+// The value of a LIMIT that was given as a share: this bit, and the percentage.
+#define PROCESS_OPTION_SHARE ((uint64_t)1 << 63)
+// The least limit: below it hardly more than our own tables would fit.
+#define PROCESS_OPTION_LIMIT_MIN ((uint64_t)4 << 20)
+
 struct process_options {
-    uint64_t values[PROCESS_OPTION_COUNT];  // switches and sizes
+    uint64_t values[PROCESS_OPTION_COUNT];  // all but texts
     char texts[PROCESS_TEXT_COUNT][PROCESS_OPTION_TEXT_BYTES];
 };
 

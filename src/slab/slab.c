@@ -60,6 +60,7 @@ MALLOW_INTERNAL void slab_init(struct slab *slab, uintptr_t address, unsigned cl
     slab->slice_count = (uint8_t)slice_count;
     slab->slice_back = 0;
     slab->word_count = 0;
+    slab->reused = 0;
     slab_mark_interior(slab, slice_count);
     slab_set_word(slab, 0);
     slab_set_owner(slab, owner);
@@ -159,11 +160,14 @@ MALLOW_RACY_READ MALLOW_INTERNAL unsigned slab_count_used(const struct slab *sla
     for (unsigned i = 0; i < slab->word_count; i++) {
         free_count += bits_count(*(const volatile uint64_t *)&slab->bits[i]);
     }
-    return slab->capacity_count - free_count - (slab->hot != 0);
+    return slab->capacity_count - free_count - (slab->hot != 0 && slab_has_own_last(slab));
 }
 
 MALLOW_INTERNAL void slab_cool(struct slab *slab) {
     const uintptr_t last = compiler_relaxed_word(&slab->last);
+    if (slab_has_lent(slab)) {
+        return;
+    }
     if (compiler_relaxed_byte(&slab->hot) != 0) {
         const size_t index = (last - slab->start_address) / slab->block_bytes;
         slab->bits[index / 64] |= UINT64_C(1) << (index % 64);
@@ -190,7 +194,8 @@ MALLOW_INTERNAL bool slab_audit(const struct slab *slab) {
     }
     const size_t word_index = (size_t)(slab->word - slab->bits);
     const bool current = slab_is_current(slab);
-    const unsigned extra = current ? SLAB_CURRENT + (slab->hot != 0) : 0;
+    const bool own_hot = slab->hot != 0 && slab_has_own_last(slab);
+    const unsigned extra = current ? SLAB_CURRENT + own_hot : 0;
     return slab->used_count == slab_count_used(slab) + extra && (current || slab->hot == 0) &&
            word_index < slab->word_count && slab_word_index(slab) == word_index &&
            slab->capacity_count <= slab->room_count &&

@@ -14,6 +14,8 @@
 //          as used, and is the next to be handed out. So a malloc that follows such a free waits
 //          for nothing that the free has written: the address has been in `last` all the time, and
 //          of `hot` it only needs the prediction. Only a current slab has them.
+//          `last` may be of another slab of the same class and heap, which is full and stays so:
+//          that slab has lent it (heap_free_hot). It counts as used there, and not here.
 //          word points to a bitmap word, word_base to the block of that word's bit 0.
 //          Bits at and beyond capacity_count are never set.
 //          capacity_count <= room_count: a slab is opened bit by bit, from its first block on, so
@@ -67,7 +69,8 @@ struct slab {
     struct slab *previous;
     uint8_t word_count;       // words of the bitmap in use
     uint8_t word_index;       // of `word`, for those who only want to know if a block is in it
-    uint8_t padding[6];
+    uint8_t reused;           // 1: since it became full, blocks of it have been lent (see below)
+    uint8_t padding[5];
     // Line 1: what malloc changes with every block.
     _Atomic(uintptr_t) last;  // the block handed out last; 0 if none; read by any
     uint64_t *word;           // where malloc takes the next block from; SLAB_THIN: its struct
@@ -129,7 +132,7 @@ MALLOW_INTERNAL bool slab_find_room(struct slab *slab);
 // Blocks that are not free here, counted.
 MALLOW_INTERNAL unsigned slab_count_used(const struct slab *slab);
 
-// Makes the hot block an ordinary free one.
+// Makes the hot block an ordinary free one, if it is one of this slab.
 MALLOW_INTERNAL void slab_cool(struct slab *slab);
 
 // Whether every block is free here; none may be hot.
@@ -172,6 +175,17 @@ MALLOW_INLINE bool slab_is_hot(const struct slab *slab, size_t index) {
     return atomic_load_explicit(&slab->hot, memory_order_acquire) != 0 &&
            atomic_load_explicit(&slab->last, memory_order_acquire) ==
                slab->start_address + index * slab->block_bytes;
+}
+
+// Whether `last` is a block of this slab, not of another one that has lent it.
+MALLOW_INLINE bool slab_has_own_last(const struct slab *slab) {
+    const uintptr_t last = compiler_relaxed_word(&slab->last);
+    return last - slab->start_address < (size_t)slab->capacity_count * slab->block_bytes;
+}
+
+// Whether a block that another slab has lent is the next to be handed out.
+MALLOW_INLINE bool slab_has_lent(const struct slab *slab) {
+    return compiler_relaxed_byte(&slab->hot) != 0 && !slab_has_own_last(slab);
 }
 
 MALLOW_INLINE bool slab_is_free(const struct slab *slab, size_t index) {

@@ -73,11 +73,35 @@ class Environment(unittest.TestCase):
             ("TRIM_THRESHOLD", "0"),
             ("TRIM_THRESHOLD", "1T"),
             ("NAME_MAPPINGS", "1"),
+            ("LIMIT", "1G"),
+            ("LIMIT", "90%"),
+            ("SOFT_LIMIT", "4M"),
+            ("SOFT_LIMIT", "1%"),
         ]
         for name, value in settings:
             with self.subTest(option=name, value=value):
                 done = run(PROGRAM, "--ours", **{f"MALLOW_{name}": value})
                 self.assertEqual((done.returncode, done.stderr), (0, ""))
+
+    def test_mappings_are_named_by_option_only(self):
+        done = run("/bin/cat", "/proc/self/maps")
+        self.assertNotIn("mallow]", done.stdout)
+        named = run("/bin/cat", "/proc/self/maps", MALLOW_NAME_MAPPINGS="1")
+        self.assertEqual(named.returncode, 0)
+        if "[anon:mallow]" not in named.stdout:
+            self.skipTest("a kernel without names for anonymous memory")
+        # A name is no reason to have more mappings.
+        self.assertLessEqual(len(named.stdout.splitlines()), len(done.stdout.splitlines()) + 2)
+
+    def test_limits_are_shown_as_they_come_out(self):
+        done = run("/bin/true", MALLOW_VERBOSE="1", MALLOW_LIMIT="512M", MALLOW_SOFT_LIMIT="384M")
+        self.assertIn("mallow: limits in bytes: hard 536870912, soft 402653184; shares are of none\n", done.stderr)
+        done = run("/bin/true", MALLOW_SYSTEM_ROOT="/nonexistent", MALLOW_LIMIT="80%", MALLOW_PRESSURE="5")
+        self.assertEqual(done.returncode, 0)
+        self.assertIn("mallow: MALLOW_LIMIT=80%: no cgroup's limit, nor", done.stderr)
+        self.assertIn("mallow: MALLOW_PRESSURE=5%: neither", done.stderr)
+        done = run("/bin/true", MALLOW_LIMIT="64M", MALLOW_SOFT_LIMIT="64M")
+        self.assertEqual(done.stderr, "mallow: MALLOW_SOFT_LIMIT=64M: not below MALLOW_LIMIT; it has no effect\n")
 
     def test_verbose_shows_every_option(self):
         done = run("/bin/true", MALLOW_VERBOSE="1")

@@ -19,6 +19,12 @@ mallow_preloaded(api.mallopt "check;native" api/test_mallopt.c)
 mallow_preloaded(api.operators check api/test_operators.cc)
 mallow_preloaded(api.aliases check api/test_aliases.c)
 
+mallow_linked(api.limit check api/test_limit.c)
+mallow_preloaded(api.limit_new "check;native" api/test_limit_new.cc)
+if(NOT MALLOW_SANITIZE)
+    set_property(TEST api.limit_new APPEND PROPERTY ENVIRONMENT MALLOW_LIMIT=40M)
+endif()
+
 if(NOT MALLOW_SANITIZE)
     mallow_add(api.environment "check;plain;native" Python3::Interpreter
                ${CMAKE_CURRENT_SOURCE_DIR}/api/test_environment.py)

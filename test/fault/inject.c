@@ -8,13 +8,14 @@
 #include <elf.h>
 #include <signal.h>
 #include <stddef.h>
+#include <sys/mman.h>
 #include <sys/ptrace.h>
 #include <sys/syscall.h>
 #include <sys/uio.h>
 #include <sys/user.h>
 #include <sys/wait.h>
 
-enum { THREADS_MAX = 64 };
+enum { THREADS_MAX = 1024 };
 
 struct traced_thread {
     pid_t id;
@@ -67,19 +68,122 @@ static void set_result(pid_t thread, int error)
 #endif
 }
 
-static struct traced_thread *thread_of(struct injector *injector, pid_t id)
+static void forget_thread(struct injector *injector, pid_t id)
 {
     for (size_t i = 0; i < THREADS_MAX; i++) {
-        if (injector->threads[i].id == id || injector->threads[i].id == 0) {
-            injector->threads[i].id = id;
+        if (injector->threads[i].id == id) {
+            injector->threads[i] = (struct traced_thread){-1, false};
+        }
+    }
+}
+
+static struct traced_thread *thread_of(struct injector *injector, pid_t id)
+{
+    struct traced_thread *unused = NULL;
+    for (size_t i = 0; i < THREADS_MAX; i++) {
+        if (injector->threads[i].id == id) {
             return &injector->threads[i];
         }
+        if (unused == NULL && injector->threads[i].id <= 0) {
+            unused = &injector->threads[i];
+        }
+        if (injector->threads[i].id == 0) {
+            break; // none in use beyond
+        }
+    }
+    if (unused != NULL) {
+        *unused = (struct traced_thread){id, false};
+        return unused;
     }
     CHECK(false, "more threads than the injector follows");
 }
 
-static bool must_fail(struct injector *injector, uint64_t number)
+// ---- What the process has mapped ----------------------------------------------------------------
+
+struct mapped {
+    size_t count;
+    size_t writable_bytes;        // private
+    size_t writable_in_range;     // of these, in [from, from + bytes): replaced or unmapped by the call
+    bool range_inside_one;        // the range begins and ends inside one mapping: taking it out splits that
+};
+
+static struct mapped read_mapped(pid_t id, uintptr_t from, size_t bytes)
 {
+    struct mapped mapped = {0, 0, 0, false};
+    char path[64];
+    char line[4400];
+    snprintf(path, sizeof path, "/proc/%d/maps", id);
+    FILE *const file = fopen(path, "re");
+    while (file != NULL && fgets(line, sizeof line, file) != NULL) {
+        unsigned long start;
+        unsigned long end;
+        char mode[8];
+        if (sscanf(line, "%lx-%lx %7s", &start, &end, mode) != 3) {
+            continue;
+        }
+        mapped.count++;
+        mapped.range_inside_one |= start < from && from + bytes < end;
+        if (mode[1] == 'w' && mode[3] == 'p') {
+            const uintptr_t low = start > from ? start : from;
+            const uintptr_t high = end < from + bytes ? end : from + bytes;
+            mapped.writable_bytes += end - start;
+            mapped.writable_in_range += low < high ? high - low : 0;
+        }
+    }
+    if (file != NULL) {
+        fclose(file);
+    }
+    return mapped;
+}
+
+static bool is_fixed(const struct __ptrace_syscall_info *call)
+{
+    return (call->entry.args[3] & (MAP_FIXED | 0x100000)) != 0;
+}
+
+// The kernel's rules (mm/mmap.c, mm/vma.c, mm/mremap.c): no mmap beyond the limit; no split at it.
+static bool exceeds_ceiling(struct injector *injector, pid_t id, const struct __ptrace_syscall_info *call)
+{
+    const size_t limit = injector->plan->nth;
+    const uintptr_t from = call->entry.args[0];
+    const struct mapped now = read_mapped(id, from, call->entry.args[1]);
+    if (now.count > injector->result->most) {
+        injector->result->most = now.count;
+    }
+    switch (call->entry.nr) {
+    case SYS_mmap: return now.count > limit || (is_fixed(call) && now.count >= limit && now.range_inside_one);
+    case SYS_munmap:
+    case SYS_mprotect: return now.count >= limit && now.range_inside_one;
+    case SYS_mremap: return call->entry.args[2] > call->entry.args[1] || (call->entry.args[3] & 2) != 0
+                                ? now.count + 3 >= limit
+                                : false;
+    default: return false;
+    }
+}
+
+static bool exceeds_commit(struct injector *injector, pid_t id, const struct __ptrace_syscall_info *call)
+{
+    const size_t limit = injector->plan->nth << 20;
+    const uint64_t *const args = call->entry.args;
+    const bool replaces = call->entry.nr != SYS_mmap || is_fixed(call);
+    const struct mapped now = read_mapped(id, replaces ? args[0] : 0, replaces ? args[1] : 0);
+    size_t wanted = 0;
+    if (now.writable_bytes >> 20 > injector->result->most) {
+        injector->result->most = now.writable_bytes >> 20;
+    }
+    if (call->entry.nr == SYS_mmap && (args[2] & PROT_WRITE) != 0 && (args[3] & MAP_SHARED) == 0) {
+        wanted = args[1] - now.writable_in_range;
+    } else if (call->entry.nr == SYS_mprotect && (args[2] & PROT_WRITE) != 0) {
+        wanted = args[1] - now.writable_in_range;
+    } else if (call->entry.nr == SYS_mremap && args[2] > args[1]) {
+        wanted = args[2] - args[1];
+    }
+    return wanted != 0 && now.writable_bytes + wanted > limit;
+}
+
+static bool must_fail(struct injector *injector, pid_t id, const struct __ptrace_syscall_info *call)
+{
+    const uint64_t number = call->entry.nr;
     if (!injector->window_open || (kind_of(number) & injector->plan->calls) == 0) {
         return false;
     }
@@ -87,6 +191,8 @@ static bool must_fail(struct injector *injector, uint64_t number)
     switch (injector->plan->mode) {
     case FAULT_ONCE: return seen == injector->plan->nth;
     case FAULT_FOREVER: return seen >= injector->plan->nth;
+    case FAULT_CEILING: return exceeds_ceiling(injector, id, call);
+    case FAULT_COMMIT: return exceeds_commit(injector, id, call);
     default: return chance_below(&injector->chance, injector->plan->nth) == 0;
     }
 }
@@ -103,7 +209,7 @@ static void at_system_call(struct injector *injector, pid_t id)
             injector->window_open = info.entry.nr == FAULT_WINDOW_OPENS;
             injector->result->main_reached = true;
         }
-        thread->fails_now = must_fail(injector, info.entry.nr);
+        thread->fails_now = must_fail(injector, id, &info);
         if (thread->fails_now) {
             suppress_call(id);
         }
@@ -152,6 +258,7 @@ bool fault_run(const struct fault_plan *plan, char *const arguments[], char *con
                 result->status = status;
                 return true;
             }
+            forget_thread(&injector, id);
             continue;
         }
         const int stop = WSTOPSIG(status);

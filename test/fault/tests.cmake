@@ -10,3 +10,23 @@ mallow_add(fault.every_call "full;plain;native" fault_suite $<TARGET_FILE:fault_
 mallow_add(fault.some_calls "check;plain;native" fault_suite $<TARGET_FILE:fault_victim_static>
            $<TARGET_FILE:fault_victim> $<TARGET_FILE:mallow>)
 set_tests_properties(fault.some_calls PROPERTIES ENVIRONMENT TEST_FAULT_STRIDE=9)
+
+# Parts of the suite again, on a simulated system that refuses mappings, or memory.
+mallow_program(under_limit fault/under_limit.c fault/inject.c)
+mallow_program(many_mappings fault/many_mappings.c)
+mallow_add(fault.mappings_counted "check;plain;native" many_mappings)
+set_tests_properties(fault.mappings_counted PROPERTIES ENVIRONMENT "${preload}")
+set(under $<TARGET_FILE:under_limit> --preload $<TARGET_FILE:mallow>)
+mallow_add(fault.mappings_ceiling "check;plain;native" ${under} --maps 200 $<TARGET_FILE:many_mappings> 250 120)
+foreach(program api_contract_libc api_every_size_libc api_alignment_libc api_bsd_and_strings_libc
+                model_long_run_libc thread_remote_libc hostile_mappings_used_up)
+    mallow_add(fault.maps_1000.${program} "full;plain;native" ${under} --maps 1000 $<TARGET_FILE:${program}>)
+    # Aligned blocks of 10.5 GiB are live at once there: what is above is for the ends that are cut off.
+    if(program STREQUAL api_alignment_libc)
+        mallow_add(fault.commit_11000.${program} "full;plain;native" ${under} --commit 11000 $<TARGET_FILE:${program}>)
+    elseif(NOT program STREQUAL hostile_mappings_used_up)
+        mallow_add(fault.commit_1024.${program} "full;plain;native" ${under} --commit 1024 $<TARGET_FILE:${program}>)
+    endif()
+endforeach()
+mallow_add(fault.maps_1000.steady_load "check;plain;native" ${under} --maps 1000 $<TARGET_FILE:steady_load> --ours)
+mallow_add(fault.commit_256.steady_load "check;plain;native" ${under} --commit 256 $<TARGET_FILE:steady_load> --ours)

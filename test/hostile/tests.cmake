@@ -20,6 +20,17 @@ mallow_preloaded(hostile.commit_charge "check;native" hostile/commit_charge.c)
 mallow_preloaded(hostile.strict_sandbox "check;native" hostile/strict_sandbox.c)
 mallow_preloaded(hostile.mappings_used_up "check;native" hostile/mappings_used_up.c)
 
+mallow_program(hard_limit hostile/hard_limit.c)
+mallow_add(hostile.hard_limit "${hostile}" hard_limit 64)
+set_tests_properties(hostile.hard_limit PROPERTIES ENVIRONMENT "${preload};MALLOW_LIMIT=64M")
+mallow_program(phases hostile/phases.c)
+foreach(kind real simulated)
+    mallow_add(hostile.soft_limit_${kind} "${hostile}" Python3::Interpreter
+               ${CMAKE_CURRENT_SOURCE_DIR}/hostile/test_soft_limit.py)
+    set_tests_properties(hostile.soft_limit_${kind} PROPERTIES ENVIRONMENT
+        "TEST_LIBRARY=$<TARGET_FILE:mallow>;TEST_PROGRAM=$<TARGET_FILE:phases>;TEST_CGROUP=${kind}")
+endforeach()
+
 mallow_preloaded(hostile.early_start check hostile/early_start.c)
 target_link_options(hostile_early_start PRIVATE -Wl,-z,lazy)
 

@@ -7,6 +7,9 @@ mod dispatch;
 mod dispatch_command;
 mod latency;
 mod latency_command;
+mod long_run;
+mod long_run_command;
+mod long_run_report;
 mod pages;
 mod report;
 mod results;
@@ -106,17 +109,22 @@ fn cli() -> Command {
              published figures",
             "build/bench/results/bench-classics.json",
         ))
+        .subcommand(long_run_command::command())
 }
 
-/// A subcommand that runs programs of its own under the allocators.
+/// A subcommand that runs programs of its own under the allocators, in rounds.
 fn experiment(name: &'static str, about: &'static str, out: &str) -> Command {
+    single_experiment(name, about, out).arg(option("runs", "N", "Rounds [default: 1]").short('n'))
+}
+
+/// The same without rounds.
+fn single_experiment(name: &'static str, about: &'static str, out: &str) -> Command {
     Command::new(name)
         .about(about)
         .arg(
             option("out", "FILE", "Where results go")
                 .help(format!("Where results go [default: {out}]")),
         )
-        .arg(option("runs", "N", "Rounds [default: 1]").short('n'))
         .arg(option(
             "peers",
             "LIST",
@@ -137,6 +145,7 @@ fn main() -> ExitCode {
         Some(("latency", matches)) => latency_command::run(matches),
         Some(("classics", matches)) => classics_main(matches),
         Some(("dispatch", matches)) => dispatch_command::run(matches),
+        Some(("long-run", matches)) => long_run_command::run(matches),
         _ => bench_main(&matches),
     };
     match result {

@@ -342,3 +342,103 @@ fn an_experiment_without_its_programs_says_how_to_get_them() {
     assert_eq!(output.status.code(), Some(125));
     assert!(text(&output.stderr).contains("make bench-programs"));
 }
+
+/// The real program, built here: a few seconds under glibc twice, which must do the same both times.
+#[test]
+fn a_long_run_in_short() {
+    let root = programs("long-run", &[]);
+    let bench = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../bench");
+    let program = root.join("build/bench/server_mix");
+    let built = Command::new("cc")
+        .args([
+            "-std=gnu17",
+            "-D_GNU_SOURCE",
+            "-O2",
+            "-fno-builtin",
+            "-pthread",
+            "-I",
+        ])
+        .arg(&bench)
+        .arg(bench.join("macro/server_mix.c"))
+        .arg("-o")
+        .arg(&program)
+        .status();
+    assert!(built.unwrap().success());
+    let out = root.join("long.json");
+    let out = out.to_str().unwrap();
+    // Any library will do as another allocator: libm brings none, so this is glibc's again.
+    let libm = [
+        "/lib/x86_64-linux-gnu/libm.so.6",
+        "/lib/aarch64-linux-gnu/libm.so.6",
+    ];
+    let again = libm.iter().find(|path| std::path::Path::new(path).exists());
+    let peers = match again {
+        Some(path) => format!("glibc,again={path}"),
+        None => "glibc".into(),
+    };
+    let arguments = [
+        "--minutes",
+        "0.05",
+        "--days",
+        "2",
+        "--no-mallow",
+        "--quiet",
+        "--out",
+        out,
+    ];
+    let output = bench_in(
+        &root,
+        &[&["long-run", "--peers", &peers][..], &arguments].concat(),
+    );
+    let said = text(&output.stdout);
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+    assert!(!said.contains("PROBLEM"), "{said}");
+    let value: serde_json::Value = serde_json::from_str(&fs::read_to_string(out).unwrap()).unwrap();
+    assert_eq!(value["format"], "mallow-long-run-1");
+    let samples = value["subjects"][0]["rss_kib"].as_array().unwrap().len();
+    assert!(samples >= 4, "{samples} samples in three seconds");
+    assert!(value["course"]["operations"].as_u64().unwrap() > 10_000);
+    let begins = value["course"]["begins"].as_array().unwrap();
+    assert_eq!(begins.len(), 2 * 6 + 2);
+    assert!(root.join("long.svg").exists());
+    let again = bench_in(&root, &["long-run", "--show", out]);
+    assert_eq!(text(&again.stdout), said);
+}
+
+#[test]
+fn a_program_that_does_something_else_the_second_time_is_found() {
+    let script = "echo begin 0 0 day 1; echo live 0 5 5\n\
+                  [ -n \"$LD_PRELOAD\" ] && sum=bad || sum=good; sleep 0.4\n\
+                  echo end 10 $sum; echo own 1 2 3";
+    let root = programs("long-differs", &[("server_mix", script)]);
+    let libm = [
+        "/lib/x86_64-linux-gnu/libm.so.6",
+        "/lib/aarch64-linux-gnu/libm.so.6",
+    ];
+    let libm = libm
+        .iter()
+        .find(|path| std::path::Path::new(path).exists())
+        .unwrap();
+    let peers = format!("glibc,other={libm}");
+    let out = root.join("out.json");
+    let arguments = [
+        "long-run",
+        "--no-mallow",
+        "--quiet",
+        "--minutes",
+        "0.05",
+        "--peers",
+        &peers,
+        "--out",
+    ];
+    let output = bench_in(&root, &[&arguments[..], &[out.to_str().unwrap()]].concat());
+    let said = text(&output.stdout);
+    assert!(
+        said.contains("PROBLEM: other: it did not do the same operations"),
+        "{said}"
+    );
+    assert!(!said.contains("PROBLEM: glibc"), "{said}");
+    let refused = bench_in(&root, &["long-run", "--no-mallow", "--minutes", "never"]);
+    assert_eq!(refused.status.code(), Some(2));
+    assert!(text(&refused.stderr).contains("'never'"));
+}

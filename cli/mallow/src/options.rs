@@ -13,6 +13,10 @@ pub enum Kind {
     Size,
     /// A number.
     Count,
+    /// 0, bytes from 4M on, or a share as 80%.
+    Limit,
+    /// 0 to 100, also with %.
+    Percent,
     /// Anything.
     Text,
 }
@@ -43,9 +47,33 @@ pub fn all() -> &'static [LibraryOption] {
     ROWS
 }
 
+/// The least limit that the library takes.
+const LIMIT_MIN: u64 = 4 << 20;
+
+/// A number, also with K, M, G or T.
+fn bytes(text: &str) -> Option<u64> {
+    let shift = match text.bytes().last()?.to_ascii_lowercase() {
+        b'k' => 10,
+        b'm' => 20,
+        b'g' => 30,
+        b't' => 40,
+        _ => 0,
+    };
+    let digits = if shift == 0 {
+        text
+    } else {
+        &text[..text.len() - 1]
+    };
+    if digits.is_empty() || !digits.bytes().all(|b| b.is_ascii_digit()) {
+        return None;
+    }
+    digits.parse::<u64>().ok()?.checked_mul(1 << shift)
+}
+
 /// Checks a value as the library would; the error names option and value.
 pub fn check(option: &LibraryOption, value: &str) -> Result<(), String> {
     let number = |text: &str| !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit());
+    let percent = |text: &str| number(text) && text.parse().is_ok_and(|n: u64| n <= 100);
     let good = match option.kind {
         Kind::Text => true,
         Kind::Switch => {
@@ -53,10 +81,12 @@ pub fn check(option: &LibraryOption, value: &str) -> Result<(), String> {
             values.contains(&value.to_ascii_lowercase().as_str())
         }
         Kind::Count => number(value),
-        Kind::Size => {
-            let digits = value.strip_suffix(['K', 'M', 'G', 'T', 'k', 'm', 'g', 't']);
-            number(digits.unwrap_or(value))
-        }
+        Kind::Size => bytes(value).is_some(),
+        Kind::Limit => match value.strip_suffix('%') {
+            Some(share) => percent(share) && share.parse() != Ok(0),
+            None => bytes(value).is_some_and(|n| n == 0 || n >= LIMIT_MIN),
+        },
+        Kind::Percent => percent(value.strip_suffix('%').unwrap_or(value)),
     };
     if good {
         return Ok(());
@@ -64,6 +94,8 @@ pub fn check(option: &LibraryOption, value: &str) -> Result<(), String> {
     let wanted = match option.kind {
         Kind::Switch => "0, 1, on, off, yes, no, true or false",
         Kind::Size => "a number of bytes, also with K, M, G or T, as 64M",
+        Kind::Limit => "0, a size from 4M on, or a share from 1% to 100%",
+        Kind::Percent => "a percentage from 0 to 100",
         _ => "a number",
     };
     Err(format!(
@@ -94,6 +126,8 @@ pub fn add_to(mut command: Command) -> Command {
                 .default_missing_value("1")
                 .value_name("0|1"),
             Kind::Size => arg.value_name("size"),
+            Kind::Limit => arg.value_name("size|share%"),
+            Kind::Percent => arg.value_name("percent"),
             Kind::Count => arg.value_name("n"),
             Kind::Text if !option.unit.is_empty() => arg.value_name(option.unit),
             Kind::Text => arg.value_name("text"),
@@ -146,6 +180,25 @@ mod tests {
                 vec!["", "M", "-1", "1.5M", "64MB", "0x10"],
             ),
             (Kind::Count, vec!["7"], vec!["7K", "", "seven"]),
+            (
+                Kind::Limit,
+                vec!["0", "4M", "512m", "80%", "100%", "4194304"],
+                vec![
+                    "",
+                    "3M",
+                    "4194303",
+                    "0%",
+                    "101%",
+                    "%",
+                    "80 %",
+                    "99999999999T",
+                ],
+            ),
+            (
+                Kind::Percent,
+                vec!["0", "10", "100%"],
+                vec!["", "101", "%", "ten", "-1"],
+            ),
             (Kind::Text, vec!["", "anything"], vec![]),
         ] {
             for value in good {

@@ -7,7 +7,7 @@
 pub struct Row {
     /// Lower-case name with underscores.
     pub name: String,
-    /// SWITCH, SIZE, COUNT or TEXT.
+    /// SWITCH, SIZE, COUNT, LIMIT, PERCENT or TEXT.
     pub kind: String,
     /// The default as it would be written.
     pub default: String,
@@ -26,6 +26,8 @@ impl Row {
             "SWITCH" => "Kind::Switch",
             "SIZE" => "Kind::Size",
             "COUNT" => "Kind::Count",
+            "LIMIT" => "Kind::Limit",
+            "PERCENT" => "Kind::Percent",
             _ => "Kind::Text",
         };
         format!(
@@ -70,7 +72,10 @@ fn row_of(fields: &[String]) -> Result<Row, String> {
     let [name, kind, default, unit, settable, help] = fields else {
         return Err(format!("{} fields instead of 6", fields.len()));
     };
-    if !matches!(kind.as_str(), "SWITCH" | "SIZE" | "COUNT" | "TEXT") {
+    if !matches!(
+        kind.as_str(),
+        "SWITCH" | "SIZE" | "COUNT" | "LIMIT" | "PERCENT" | "TEXT"
+    ) {
         return Err(format!("option '{name}' has the unknown type '{kind}'"));
     }
     if matches!(name.as_str(), "help" | "lib" | "version") {

@@ -17,3 +17,5 @@ pub mod session;
 pub mod stats;
 pub mod strips;
 pub mod table;
+pub mod timeline;
+pub mod trend;

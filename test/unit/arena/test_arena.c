@@ -163,7 +163,7 @@ CASE(the_remote_part_of_a_slab_is_its_own_and_writable) {
 CASE(no_two_spans_overlap_and_the_counts_hold_whatever_is_taken_and_given) {
     enum { SPANS = 40, ROUNDS = 4000 };
     struct unit_chance chance = unit_chance_begin();
-    struct arena_span spans[SPANS] = {{NULL, 0, false}};
+    struct arena_span spans[SPANS] = {{NULL, 0, false, false}};
     unsigned counts[SPANS] = {0};
     for (unsigned round = 0; round < ROUNDS; round++) {
         const unsigned i = unit_below(&chance, SPANS);

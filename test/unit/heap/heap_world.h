@@ -19,6 +19,7 @@ static inline void heap_world_begin(struct heap_world *world) {
     memset(world, 0, sizeof *world);
     arena_world_begin(&world->arena);
     huge_set_init(&world->huges, &world->arena.os, &world->arena.meta, &world->arena.map, 8 << 20);
+    world->arena.huges = &world->huges;
     thin_set_init(&world->thins, &world->arena.arenas);
     world->shared.os = &world->arena.os;
     world->shared.meta = &world->arena.meta;

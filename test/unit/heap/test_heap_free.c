@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Heap: telling what a pointer is, freeing, and stopping at misuse with the right words.
+#include "heap/heap_fast.h"
+
 #include "heap_world.h"
 
 static struct heap_world world;
@@ -182,6 +184,90 @@ CASE(a_free_turns_a_full_slab_into_a_queued_one_and_an_empty_one_is_given_back) 
     heap_world_check(&world, heap);
 }
 
+// ---- Lent blocks ------------------------------------------------------------------------------
+
+// A full slab of 64 byte blocks, another that is current, and a heap that passes for a large one.
+static struct slab *full_slab(uintptr_t blocks[MALLOW_SLAB_CAPACITY_MAX], unsigned *count) {
+    struct slab *slab = NULL;
+    *count = 0;
+    for (;;) {
+        const uintptr_t block = allocate_in_slab(64);
+        struct slab *const other = heap_identify(&world.shared, block).slab;
+        if (slab != NULL && other != slab) {
+            break;
+        }
+        slab = other;
+        blocks[(*count)++] = block;
+    }
+    assert_true((slab_owner(slab) & SLAB_OWNER_FULL) != 0);
+    atomic_fetch_add(&heap->slab_count, MALLOW_LEND_SLABS);
+    return slab;
+}
+
+static void check_again(void) {
+    atomic_fetch_sub(&heap->slab_count, MALLOW_LEND_SLABS);
+    heap_world_check(&world, heap);
+    atomic_fetch_add(&heap->slab_count, MALLOW_LEND_SLABS);
+}
+
+CASE(a_full_slab_lends_a_block_which_is_handed_out_next_and_stays_full) {
+    static uintptr_t blocks[MALLOW_SLAB_CAPACITY_MAX];
+    unsigned count;
+    const struct slab *const slab = full_slab(blocks, &count);
+    for (unsigned i = 0; i < count; i += 7) {
+        assert_true(heap_free_hot(heap, blocks[i]));
+        assert_int_equal(kind_of(blocks[i]), HEAP_BLOCK_NONE);
+        assert_true((slab_owner(slab) & SLAB_OWNER_FULL) != 0);
+        check_again();
+        uintptr_t again = 0;
+        assert_true(heap_fast_allocate(heap, 64, &again));
+        assert_int_equal(again, blocks[i]);
+        assert_int_equal(kind_of(again), HEAP_BLOCK_SLAB);
+    }
+    assert_false(heap_free_hot(heap, blocks[0] + 16)); // no block's start
+    atomic_fetch_sub(&heap->slab_count, MALLOW_LEND_SLABS);
+    assert_false(heap_free_hot(heap, blocks[0])); // a small heap does not lend
+}
+
+CASE(a_lent_block_comes_back_when_its_slab_ceases_to_be_full) {
+    static uintptr_t blocks[MALLOW_SLAB_CAPACITY_MAX];
+    unsigned count;
+    const struct slab *const slab = full_slab(blocks, &count);
+    assert_true(heap_free_hot(heap, blocks[3]));
+    assert_false(heap_free_hot(heap, blocks[4])); // one at a time
+    release(blocks[4]);
+    assert_int_equal(slab->used_count, slab->capacity_count - 2U);
+    assert_int_equal(kind_of(blocks[3]), HEAP_BLOCK_NONE);
+    check_again();
+    while ((slab_owner(slab) & SLAB_OWNER_FULL) == 0) {
+        assert_true(allocate_in_slab(64) != 0);
+    }
+    // And when the current slab is to be one no more.
+    assert_true(heap_free_hot(heap, blocks[5]));
+    heap_return_lent(heap, slab->class_index);
+    assert_int_equal(slab->used_count, slab->capacity_count - 1U);
+    assert_int_equal(kind_of(blocks[5]), HEAP_BLOCK_NONE);
+    check_again();
+    assert_true(kind_of(blocks[6]) == HEAP_BLOCK_SLAB);
+    atomic_fetch_sub(&heap->slab_count, MALLOW_LEND_SLABS);
+    heap_abandon(heap);
+    heap_world_check(&world, heap);
+}
+
+CASE(a_lent_block_that_is_freed_again_stops_the_program) {
+    static uintptr_t blocks[MALLOW_SLAB_CAPACITY_MAX];
+    unsigned count;
+    (void)full_slab(blocks, &count);
+    assert_true(heap_free_hot(heap, blocks[3]));
+    assert_true(dies(release_here, blocks[3], "double free of"));
+    assert_true(dies(release_elsewhere, blocks[3], "double free of"));
+    struct slab *const slab = heap_fast_slab(heap, blocks[3]);
+    heap_free_remote(&world.shared, slab, arena_remote_of(&world.arena.arenas, slab),
+                     slab_index_of(slab, blocks[9])); // pending now
+    assert_true(dies(release_elsewhere, blocks[3], "double free of"));
+    assert_true(dies(release_here, blocks[3], "double free of"));
+}
+
 #define HEAP_CASE(name) cmocka_unit_test_setup_teardown(name, begin, end)
 
 int main(void) {
@@ -194,6 +280,9 @@ int main(void) {
         HEAP_CASE(interior_and_misaligned_pointers_stop_the_program),
         HEAP_CASE(memory_of_ours_where_no_block_is_stops_the_program),
         HEAP_CASE(a_free_turns_a_full_slab_into_a_queued_one_and_an_empty_one_is_given_back),
+        HEAP_CASE(a_full_slab_lends_a_block_which_is_handed_out_next_and_stays_full),
+        HEAP_CASE(a_lent_block_comes_back_when_its_slab_ceases_to_be_full),
+        HEAP_CASE(a_lent_block_that_is_freed_again_stops_the_program),
     };
     return cmocka_run_group_tests(cases, NULL, NULL);
 }

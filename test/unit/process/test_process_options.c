@@ -126,6 +126,46 @@ CASE(a_bad_value_is_named_in_one_line_and_the_default_stays) {
     assert_memory_equal(options.values, fresh.values, sizeof fresh.values);
 }
 
+CASE(limits_are_none_a_size_from_4_mib_on_or_a_share) {
+    static const struct {
+        const char *text;
+        uint64_t value;
+    } good[] = {
+        {"0", 0},
+        {"4M", 4 << 20},
+        {"2G", UINT64_C(2) << 30},
+        {"1%", PROCESS_OPTION_SHARE | 1},
+        {"100%", PROCESS_OPTION_SHARE | 100},
+    };
+    for (unsigned i = 0; i < sizeof good / sizeof good[0]; i++) {
+        char buffer[16];
+        assert_int_equal(process_options_set(&options, "limit", good[i].text), 0);
+        assert_int_equal(process_option(&options, limit), good[i].value);
+        assert_string_equal(process_options_get(&options, "limit", buffer, sizeof buffer),
+                            good[i].text);
+    }
+    static const char *const bad[] = {"",     "%",   "0%",   "101%", "1000%", "80 %", "-1",
+                                      "3M",   "1",   "80%%", "%80",  "0x10",  "12X",  "99999999999T",
+                                      "4.5G", "max", "9223372036854775808"};
+    for (unsigned i = 0; i < sizeof bad / sizeof bad[0]; i++) {
+        assert_int_equal(process_options_set(&options, "soft_limit", bad[i]), EINVAL);
+        assert_int_equal(process_option(&options, soft_limit), 0);
+    }
+    assert_complains("MALLOW_LIMIT=101%", "bad value MALLOW_LIMIT=101%: not a limit: 0, a size");
+    assert_complains("MALLOW_SOFT_LIMIT=2M", "bad value MALLOW_SOFT_LIMIT=2M: not a limit");
+}
+
+CASE(percentages_are_0_to_100_with_or_without_a_sign) {
+    assert_int_equal(process_options_set(&options, "pressure", "10"), 0);
+    assert_int_equal(process_option(&options, pressure), 10);
+    assert_int_equal(process_options_set(&options, "pressure", "100%"), 0);
+    assert_int_equal(process_option(&options, pressure), 100);
+    assert_complains("MALLOW_PRESSURE=101", "bad value MALLOW_PRESSURE=101: not a percentage");
+    assert_complains("MALLOW_PRESSURE=", "not a percentage");
+    assert_complains("MALLOW_PRESSURE=5.5", "not a percentage");
+    assert_int_equal(process_option(&options, pressure), 100);
+}
+
 CASE(a_value_of_any_length_makes_one_line_at_most) {
     static char variable[3000];
     for (unsigned length = 1; length < 2900; length += 97) {
@@ -202,6 +242,8 @@ int main(void) {
         OPTION_CASE(variables_that_are_not_ours_are_passed_over_in_silence),
         OPTION_CASE(an_unknown_option_is_named_in_one_line),
         OPTION_CASE(a_bad_value_is_named_in_one_line_and_the_default_stays),
+        OPTION_CASE(limits_are_none_a_size_from_4_mib_on_or_a_share),
+        OPTION_CASE(percentages_are_0_to_100_with_or_without_a_sign),
         OPTION_CASE(a_value_of_any_length_makes_one_line_at_most),
         OPTION_CASE(a_text_that_is_too_long_is_refused_whole),
         OPTION_CASE(setting_tells_why_it_cannot),

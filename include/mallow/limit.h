@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: MIT
+// mallow: memory limits, and callbacks for programs that can shed what they cache.
+//
+// Limits are options (mallow/options.h): "limit", "soft_limit" and "pressure". What counts against
+// them is what this allocator holds: memory of live blocks, in units of slabs and mappings; free
+// memory that it keeps; and its own tables. Not the program's code, stacks, or mappings of its own.
+//
+// All calls may be made from any thread, and none allocates.
+#ifndef MALLOW_LIMIT_H
+#define MALLOW_LIMIT_H
+
+#include <mallow/mallow.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+// ---- Figures ------------------------------------------------------------------------------------
+
+struct mw_limits {
+    size_t size_bytes;       // in: sizeof(struct mw_limits) of the caller
+    uint64_t held_bytes;     // what counts, now
+    uint64_t limit_bytes;    // the hard limit; UINT64_MAX: none
+    uint64_t reserve_bytes;  // part of it for threads that have been refused; 0: no limit
+    uint64_t soft_bytes;     // the soft limit; UINT64_MAX: none
+    uint64_t refused_count;  // requests that returned NULL while a limit was set
+    uint64_t shed_count;     // rounds of the callbacks below
+    bool pressed;            // by the last look, tasks wait for memory more than option "pressure"
+};
+
+// Fills *limits up to its size_bytes; false (nothing written) if that is less than two fields.
+// Reads a few counters: no lock, no system call.
+MW_API bool mw_limits_get(struct mw_limits *limits);
+
+// ---- Callbacks ----------------------------------------------------------------------------------
+
+enum mw_shed_reason {
+    MALLOW_SHED_SOFT_LIMIT = 1, // more than the soft limit is held; the request has succeeded
+    MALLOW_SHED_PRESSURE = 2,   // tasks of the cgroup, or of the machine, wait for memory
+    MALLOW_SHED_REFUSED = 3,    // a request is about to fail: it is tried once more afterwards
+};
+
+struct mw_shed_request {
+    size_t size_bytes;     // sizeof(struct mw_shed_request) of the library
+    uint32_t reason;       // enum mw_shed_reason
+    uint64_t wanted_bytes; // REFUSED: of the request; SOFT_LIMIT: held above it; else 0
+    uint64_t held_bytes;   // what counts, now
+};
+
+typedef void (*mw_shed_function)(const struct mw_shed_request *request, void *argument);
+
+// Registers a function that frees what the program can do without. It runs inside an allocating
+// call, on the thread that makes it, with no lock of the allocator held: it may free and allocate,
+// set options, register and unregister. One round runs at a time in the process; a thread that
+// falls short meanwhile goes on without one, as does what the function itself allocates (it sees
+// NULL). It must return (no longjmp, no exception), and must not wait for a lock that the thread may
+// hold while it allocates: try the lock, and return if it is taken. Above the soft limit a round
+// comes at once and again each time that a 32nd of it, and 1 MiB, more is held; under pressure at
+// most ten times a second.
+// 0, EINVAL (no function), EEXIST (this pair is registered) or ENOSPC (16 are). errno is kept.
+MW_API int mw_shed_register(mw_shed_function function, void *argument);
+
+// Takes it off; when the call returns the function is not running and will not be called again,
+// unless it is the function itself that calls. 0 or ENOENT. May wait for a round on another thread.
+MW_API int mw_shed_unregister(mw_shed_function function, void *argument);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

@@ -1,0 +1,133 @@
+// SPDX-License-Identifier: MIT
+// Heap, short of memory: what is given back before a growth is allowed, and before it is refused.
+// See heap.h and os/charge.h.
+//
+// A growth that the soft limit or the kernel refuses first costs what is kept for speed: cached
+// mappings of huge blocks, then free pages of the arenas, as much as is wanted. If the hard limit
+// refuses it too, all of that goes, with what other threads have freed in this heap.
+#include "heap/heap.h"
+
+#include "slab/size_class.h"
+
+// A growth near the soft limit releases at least so much, lest each of a series pays.
+#define RELIEF_BYTES_MIN ((size_t)1 << 20)
+// What is spared for threads that have been refused is for small things.
+#define RELIEF_SPARE_SPAN_BYTES ((size_t)256 << 10)
+
+MALLOW_INTERNAL size_t heap_relieve(struct heap_shared *shared, size_t bytes) {
+    bytes = bits_max(bytes, RELIEF_BYTES_MIN);
+    const size_t released = huge_purge_all(shared->huges);
+    return released >= bytes ? released
+                             : released + arena_purge_some(shared->arenas, bytes - released);
+}
+
+// At a new peak alone, and by as much as that is higher: so a program that frees and allocates in
+// turn does not pay again and again, and all that is ever purged here is less than the peak.
+MALLOW_INTERNAL void heap_make_way(struct heap_shared *shared) {
+    struct huge_set *const huges = shared->huges;
+    os_lock_take(&huges->map->lock);
+    const size_t bytes = huges->live_bytes + huges->cache.bytes;
+    os_lock_drop(&huges->map->lock);
+    size_t peak = atomic_load_explicit(&shared->huge_peak, memory_order_relaxed);
+    if (bytes > peak &&
+        atomic_compare_exchange_strong_explicit(&shared->huge_peak, &peak, bytes,
+                                                memory_order_relaxed, memory_order_relaxed)) {
+        (void)arena_purge_some(shared->arenas, bytes - peak);
+    }
+}
+
+// All that this thread can give back without the program's help.
+static void heap_relieve_fully(struct heap *heap) {
+    while (heap_drain(heap, MALLOW_DRAIN_BUDGET, true) > 0) {
+    }
+    heap_release_spare(heap);
+    (void)huge_purge_all(heap->shared->huges);
+    (void)arena_purge_all(heap->shared->arenas);
+}
+
+MALLOW_INTERNAL MALLOW_COLD struct arena_span
+heap_take_span_short(struct heap *heap, unsigned slice_count, unsigned align_slices) {
+    struct arena_set *const arenas = heap->shared->arenas;
+    const size_t bytes = (size_t)slice_count << MALLOW_SLICE_SHIFT;
+    struct arena_span span = {NULL, 0, false, false};
+    if (!os_charge_can_fit(heap->shared->os, bytes)) {
+        return span;
+    }
+    (void)heap_relieve(heap->shared, bytes);
+    span = arena_take_charged(arenas, slice_count, align_slices, OS_CHARGE_HARD);
+    if (span.slab == NULL) {
+        heap_relieve_fully(heap);
+        span = arena_take_charged(arenas, slice_count, align_slices, OS_CHARGE_HARD);
+    }
+    if (span.slab != NULL) {
+        heap->refused = HEAP_NOT_REFUSED;
+    } else if (heap->refused == HEAP_NOT_REFUSED) {
+        heap->refused = HEAP_REFUSED;
+    } else if (bytes <= RELIEF_SPARE_SPAN_BYTES) {
+        span = arena_take_charged(arenas, slice_count, align_slices, OS_CHARGE_SPARE);
+        heap->refused = span.slab != NULL ? HEAP_REFUSED : HEAP_REFUSED_SPANS;
+    }
+    return span;
+}
+
+MALLOW_INTERNAL MALLOW_COLD uintptr_t heap_take_last(struct heap *heap, size_t size, bool zeroed) {
+    if (size > THIN_BLOCK_BYTES_MAX || heap->refused != HEAP_REFUSED_SPANS) {
+        return 0;
+    }
+    const unsigned class_index = size_class_of(size);
+    uintptr_t address = thin_take(&heap->thin, class_index);
+    if (address == 0) {
+        thin_close(heap->shared->thins, &heap->thin);
+        if (!thin_open_charged(heap->shared->thins, &heap->thin, OS_CHARGE_RESERVE)) {
+            return 0;
+        }
+        address = thin_take(&heap->thin, class_index);
+    }
+    if (zeroed) {
+        __builtin_memset((void *)address, 0, size_class_bytes(class_index));
+    }
+    return address;
+}
+
+MALLOW_INTERNAL MALLOW_COLD uintptr_t heap_huge_short(struct heap *heap, size_t size,
+                                                      struct heap_huge_request request) {
+    struct heap_shared *const shared = heap->shared;
+    uintptr_t address = 0;
+    if (os_charge_can_fit(shared->os, size)) {
+        (void)heap_relieve(shared, size);
+        address = heap_huge_try(shared, size, request, OS_CHARGE_HARD);
+        if (address == 0) {
+            heap_relieve_fully(heap);
+            (void)arena_decommit_all(shared->arenas);
+            address = heap_huge_try(shared, size, request, OS_CHARGE_HARD);
+        }
+    }
+    if (address != 0) {
+        heap->refused = HEAP_NOT_REFUSED;
+    } else if (heap->refused == HEAP_NOT_REFUSED) {
+        heap->refused = HEAP_REFUSED;
+    }
+    return address;
+}
+
+MALLOW_INTERNAL uintptr_t heap_huge_try(struct heap_shared *shared, size_t size,
+                                        struct heap_huge_request request,
+                                        enum os_charge_level level) {
+    return request.offset == 0
+               ? huge_take_charged(shared->huges, size, request.alignment, request.zeroed, level)
+               : huge_take_at_charged(shared->huges, size, request.alignment, request.offset,
+                                      level);
+}
+
+MALLOW_INTERNAL uintptr_t heap_huge_resize(struct heap_shared *shared, struct huge *huge,
+                                           size_t size, bool may_move) {
+    uintptr_t address =
+        huge_resize_charged(shared->huges, huge, size, may_move, OS_CHARGE_SOFT);
+    if (unlikely(address == 0 && huge->map_address == huge->address) &&
+        os_charge_is_short(shared->os, size - bits_min(size, huge->mapped_bytes))) {
+        (void)heap_relieve(shared, size - bits_min(size, huge->mapped_bytes));
+        address = huge_resize_charged(shared->huges, huge, size, may_move, OS_CHARGE_HARD);
+    }
+    heap_make_way(shared);
+    return address;
+}

@@ -1,0 +1,32 @@
+// SPDX-License-Identifier: MIT
+// Cgroup: how much memory the process's control group may use, and how short of it it is.
+//
+// Owns     nothing.
+// Threads  any.
+// Holds    nothing is allocated, errno is kept; a file that is missing or not understood counts as
+//          one that sets no limit.
+//
+// Version 2: the least of memory.max and memory.high of the group and of those above it. Version 1:
+// the least memory.limit_in_bytes. The groups are named by /proc/self/cgroup, their folders found
+// by /proc/self/mountinfo; in a container the mount may show a part of the tree only.
+#ifndef MALLOW_OS_CGROUP_H
+#define MALLOW_OS_CGROUP_H
+
+#include "os/os_file.h"
+
+struct os_cgroup {
+    uint64_t limit_bytes;              // UINT64_MAX: none
+    char pressure_path[OS_PATH_BYTES]; // the group's, else the machine's; "" if neither is readable
+};
+
+// `root` is put before every path: "" but for tests and containers that mount /proc elsewhere.
+MALLOW_INTERNAL void os_cgroup_read(const char *root, struct os_cgroup *group);
+
+// All memory of the machine, from /proc/meminfo; 0 if unreadable.
+MALLOW_INTERNAL uint64_t os_machine_memory(const char *root);
+
+// Microseconds, since start of the machine or group, in which some task waited for memory, from a
+// pressure file (PSI); false if unreadable.
+MALLOW_INTERNAL bool os_pressure_read(const char *path, uint64_t *stalled_us);
+
+#endif

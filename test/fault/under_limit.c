@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: MIT
+// Runs a program of the suite on a simulated system that refuses mappings or memory:
+//
+//   under_limit --maps COUNT | --commit MIB [--preload LIBRARY] PROGRAM [ARGUMENT...]
+//
+// --maps: no more than COUNT mappings (vm.max_map_count); --commit: no more than MIB of writable private
+// memory (vm.overcommit_memory=2). The program's status is ours; 77 (skipped) where tracing is not permitted.
+#include "inject.h"
+
+#include "../support/check.h"
+
+#include <sys/wait.h>
+
+extern char **environ;
+
+int main(int count, char **arguments)
+{
+    struct fault_plan plan = {FAULT_ANY, FAULT_CEILING, 0, ENOMEM, 1, true};
+    int at = 1;
+    for (; at + 1 < count && strncmp(arguments[at], "--", 2) == 0; at += 2) {
+        if (strcmp(arguments[at], "--preload") == 0) {
+            setenv("LD_PRELOAD", arguments[at + 1], 1);
+            continue;
+        }
+        plan.mode = strcmp(arguments[at], "--commit") == 0 ? FAULT_COMMIT : FAULT_CEILING;
+        plan.nth = strtoull(arguments[at + 1], NULL, 0);
+    }
+    CHECK(at < count && plan.nth > 0, "usage: under_limit --maps COUNT | --commit MIB PROGRAM [ARGUMENT...]");
+    struct fault_result result;
+    if (!fault_run(&plan, arguments + at, environ, &result)) {
+        SKIP_PROGRAM("tracing is not permitted here");
+    }
+    dprintf(2, "%zu calls, %zu refused; at most %zu %s\n", result.calls_seen, result.calls_failed, result.most,
+            plan.mode == FAULT_CEILING ? "mappings" : "MiB writable");
+    if (WIFSIGNALED(result.status)) {
+        dprintf(2, "ended by signal %d\n", WTERMSIG(result.status));
+        return 1;
+    }
+    return WEXITSTATUS(result.status);
+}
