@@ -8,8 +8,7 @@
 #   make tidy          the code's own rules           make amalgamation     build/mallow.c, one file
 #   make install       PREFIX=/usr/local DESTDIR=      make bench-pages      user-mode page experiment
 #   make clean                                         make bench-latency    tails; -latency-quick
-#                                                      make bench-dispatch   routing over pools
-#                                                      make bench-long       20 minutes of RSS over time
+#   make bench-dispatch   routing over pools          make bench-long       20 minutes of RSS over time
 #
 # What a target needs beyond a C compiler, CMake, Ninja, Python and cargo: tools/bootstrap.sh.
 JOBS   ?= $(shell nproc)
@@ -20,8 +19,7 @@ configure = @mkdir -p build; cmake --preset $(1) $(2) > build/configure-$(1).log
 compile   = @cmake --build $(1) -j $(JOBS) $(if $(2),--target $(2))
 
 .PHONY: all lib cli demo test test-arm64 bench bench-quick bench-classics bench-pages bench-dispatch \
-        bench-latency bench-latency-quick bench-long bench-programs peers tidy amalgamation install \
-        clean
+        bench-latency bench-latency-quick bench-long bench-programs peers tidy amalgamation install clean
 .NOTPARALLEL:
 
 all:

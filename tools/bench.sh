@@ -3,9 +3,9 @@
 # `make bench`, `make bench-quick`: the suite, on mallow and on its peers. `make bench-classics`:
 # the published tests of others. `make bench-pages`: the user-mode page experiment. `make
 # bench-dispatch`: the policies of <mallow/dispatch.h> in one simulation. `make bench-latency`:
-# single calls to the worst one (an hour); `make bench-latency-quick`: some minutes.
-# `make bench-long`: a server for 20 minutes, under all of them at once: RSS over time.
-# Results of the full suite, the pages, the latency, the long run and the dispatch go where
+# single calls to the worst one (an hour); `make bench-latency-quick`: some minutes. `make
+# bench-long`: a server for 20 minutes, under all of them at once: RSS over time.
+# Results of the full suite, the pages, the latency, the dispatch and the long run go where
 # mallow-bench keeps them, in bench/results; the others' into build/. The full latency run and the
 # long one draw docs/pictures/latency.svg and long-run.svg, too.
 # Further arguments go to mallow-bench: tools/bench.sh bench --only larson -n 5

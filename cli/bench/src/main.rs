@@ -144,8 +144,8 @@ fn main() -> ExitCode {
         Some(("pages", matches)) => pages_main(matches),
         Some(("latency", matches)) => latency_command::run(matches),
         Some(("classics", matches)) => classics_main(matches),
-        Some(("dispatch", matches)) => dispatch_command::run(matches),
         Some(("long-run", matches)) => long_run_command::run(matches),
+        Some(("dispatch", matches)) => dispatch_command::run(matches),
         _ => bench_main(&matches),
     };
     match result {
