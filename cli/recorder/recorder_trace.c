@@ -559,7 +559,7 @@ __attribute__((constructor)) static void recorder_loaded(void) {
 
 // Gives the window's rest back to the disk. Calls that come later open a window again.
 __attribute__((destructor)) static void recorder_unloaded(void) {
-    if (!enter()) {
+    if (trace.wiped == NULL || !trace.wiped->started || !enter()) {
         return;
     }
     trace.header->flags |= FLAG_ENDED;

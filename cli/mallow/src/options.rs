@@ -59,7 +59,11 @@ fn bytes(text: &str) -> Option<u64> {
         b't' => 40,
         _ => 0,
     };
-    let digits = if shift == 0 { text } else { &text[..text.len() - 1] };
+    let digits = if shift == 0 {
+        text
+    } else {
+        &text[..text.len() - 1]
+    };
     if digits.is_empty() || !digits.bytes().all(|b| b.is_ascii_digit()) {
         return None;
     }
@@ -179,7 +183,16 @@ mod tests {
             (
                 Kind::Limit,
                 vec!["0", "4M", "512m", "80%", "100%", "4194304"],
-                vec!["", "3M", "4194303", "0%", "101%", "%", "80 %", "99999999999T"],
+                vec![
+                    "",
+                    "3M",
+                    "4194303",
+                    "0%",
+                    "101%",
+                    "%",
+                    "80 %",
+                    "99999999999T",
+                ],
             ),
             (
                 Kind::Percent,

@@ -72,7 +72,10 @@ fn row_of(fields: &[String]) -> Result<Row, String> {
     let [name, kind, default, unit, settable, help] = fields else {
         return Err(format!("{} fields instead of 6", fields.len()));
     };
-    if !matches!(kind.as_str(), "SWITCH" | "SIZE" | "COUNT" | "LIMIT" | "PERCENT" | "TEXT") {
+    if !matches!(
+        kind.as_str(),
+        "SWITCH" | "SIZE" | "COUNT" | "LIMIT" | "PERCENT" | "TEXT"
+    ) {
         return Err(format!("option '{name}' has the unknown type '{kind}'"));
     }
     if matches!(name.as_str(), "help" | "lib" | "version") {

@@ -184,11 +184,13 @@ pub fn main(matches: &ArgMatches) -> Result<u8, Failure> {
     })?;
     let found = traces(&prefix, &before);
     if found.is_empty() {
-        return Err(Failure::tool(
-            "nothing was recorded: the command is statically linked, drops LD_PRELOAD or never allocates",
-        ));
+        eprintln!(
+            "mallow: warning: nothing was recorded: the command never allocates, is statically linked, or \
+             drops LD_PRELOAD"
+        );
+    } else {
+        eprint!("{}", summary(&found).map_err(Failure::tool)?);
     }
-    eprint!("{}", summary(&found).map_err(Failure::tool)?);
     let code = status
         .code()
         .unwrap_or_else(|| 128 + status.signal().unwrap_or(0));

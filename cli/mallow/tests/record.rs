@@ -295,7 +295,7 @@ int main(int argc, char **argv) {
         free(malloc(30004));
     }
     const pid_t silent = fork();
-    if (silent == 0) _exit(0);
+    if (silent == 0) exit(0);
     waitpid(silent, NULL, 0);
     return 0;
 }"#;
@@ -470,6 +470,16 @@ fn the_commands_status_and_output_are_its_own() {
         said.contains(".trace") && said.contains("echo here"),
         "{said}"
     );
+}
+
+#[test]
+fn a_command_without_allocations_keeps_its_status_and_leaves_no_file() {
+    let path = program("quiet", "int main(void) { return 4; }");
+    let run = record("quiet", &[path.to_str().unwrap()]);
+    assert_eq!(run.output.status.code(), Some(4));
+    assert!(run.traces.is_empty());
+    let said = String::from_utf8_lossy(&run.output.stderr).into_owned();
+    assert!(said.contains("nothing was recorded"), "{said}");
 }
 
 #[test]
