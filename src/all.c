@@ -34,15 +34,18 @@
 
 #include "slab/slab.c"
 #include "slab/slab_remote.c"
+#include "slab/slab_holes.c"
 
 #include "arena/chunk_map.c"
 #include "arena/arena.c"
 #include "arena/arena_grow.c"
+#include "arena/arena_idle.c"
 #include "arena/huge.c"
 #include "arena/huge_cache.c"
 #include "arena/thin.c"
 
 #include "heap/heap.c"
+#include "heap/heap_gate.c"
 #include "heap/heap_queue.c"
 #include "heap/heap_remote.c"
 #include "heap/heap_slow.c"
@@ -50,6 +53,7 @@
 #include "heap/heap_adopt.c"
 #include "heap/heap_free.c"
 #include "heap/heap_large.c"
+#include "heap/heap_holes.c"
 
 #include "observe/snapshot.c"
 #include "observe/report.c"
@@ -60,6 +64,8 @@
 #include "process/process_limit.c"
 #include "process/process_report.c"
 #include "process/process_realtime.c"
+#include "process/worker.c"
+#include "process/worker_tick.c"
 #include "process/process.c"
 #include "process/process_fork.c"
 #include "process/process_begin.c"
@@ -83,4 +89,5 @@
 #include "override/override_libc.c"
 #include "override/override_glibc.c"
 #include "override/override_new.c"
+#include "override/override_sandbox.c"
 #endif

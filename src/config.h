@@ -93,6 +93,11 @@
 #define MALLOW_FIT_CANDIDATES 4U      // chunks looked at before a certain fit is taken
 #define MALLOW_LEND_SLABS 128U        // heaps of fewer slabs, which a cache may hold, lend none
 #define MALLOW_HUGE_CACHE_COUNT 64U   // pieces of freed huge blocks kept
+#define MALLOW_PURGE_SLICES 4U        // given back to the OS with the arena's lock held
+#define MALLOW_UNMAP_BYTES ((size_t)1 << 20) // the same of freed huge blocks
+
+// Free memory of one kind, kept, that is worth looking after while the program is idle.
+#define MALLOW_WORK_BYTES ((size_t)8 << 20)
 
 #define MALLOW_CACHE_LINE 64
 

@@ -43,6 +43,7 @@ struct mw_stats {
     uint64_t os_remap_count;
     uint64_t held_bytes;        // what counts against limits (mallow/limit.h)
     uint64_t refused_count;     // requests that returned NULL while a limit was set
+    uint64_t resident_bytes;    // what RSS counts of all this, asked of the kernel (mincore)
 };
 
 // Fills *stats; false (and *stats untouched) if stats->size_bytes is smaller than the first two

@@ -67,6 +67,9 @@ MALLOW_INTERNAL size_t api_control_xml(char *buffer, size_t capacity);
 MALLOW_INTERNAL int api_control_set_trim_threshold(long bytes);
 MALLOW_INTERNAL bool api_control_set_mmap_threshold(long bytes);
 
+// The program is about to bar itself from system calls, such as creating a thread: see worker.h.
+MALLOW_INTERNAL void api_sandbox_begins(void);
+
 // ---- The fast path ------------------------------------------------------------------------------
 
 MALLOW_INLINE void *api_malloc(size_t size) {

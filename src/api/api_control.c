@@ -61,3 +61,7 @@ MALLOW_INTERNAL bool api_control_set_mmap_threshold(long bytes) {
                      __ATOMIC_RELAXED);
     return limit <= MALLOW_LARGE_BYTES_MAX;
 }
+
+MALLOW_INTERNAL void api_sandbox_begins(void) {
+    worker_stop(&process_ready()->worker, true);
+}

@@ -33,6 +33,9 @@ bool mw_stats_get(struct mw_stats *stats) {
         return false;
     }
     snapshot_take(&process_ready()->sources, &snapshot);
+    if (stats->size_bytes >= offsetof(struct mw_stats, resident_bytes) + sizeof(uint64_t)) {
+        snapshot_measure(&process_ready()->sources, &snapshot);
+    }
     const struct mw_stats full = {
         .size_bytes = stats->size_bytes,
         .version = MALLOW_STATS_VERSION,
@@ -59,6 +62,7 @@ bool mw_stats_get(struct mw_stats *stats) {
         .os_remap_count = snapshot.os_remap_count,
         .held_bytes = snapshot.held_bytes,
         .refused_count = snapshot.refused_count,
+        .resident_bytes = snapshot.resident_bytes,
     };
     memcpy(stats, &full, bits_min(stats->size_bytes, sizeof full));
     return true;
@@ -72,6 +76,7 @@ size_t mw_stats_json(char *buffer, size_t capacity) {
     struct snapshot snapshot;
     struct format out;
     snapshot_take(&process_ready()->sources, &snapshot);
+    snapshot_measure(&process_ready()->sources, &snapshot);
     format_init(&out, buffer, capacity);
     report_json(&snapshot, &out);
     return out.wanted;

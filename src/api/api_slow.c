@@ -2,6 +2,7 @@
 // API, slow twins: what the fast path hands over. See api.h.
 #include "api/api.h"
 
+#include "heap/heap_gate.h"
 #include "os/fatal.h"
 #include "process/process.h"
 
@@ -66,14 +67,19 @@ static void *api_allocate_slow(size_t size, struct heap *heap, bool zeroed) {
 }
 
 MALLOW_INTERNAL MALLOW_NOINLINE void *api_malloc_slow(size_t size, struct heap *heap) {
-    if (size <= MALLOW_SMALL_BYTES_MAX) {
+    if (size <= MALLOW_SMALL_BYTES_MAX && !heap_is_empty(heap)) {
         // Mostly the current slab only has to go on to another word of its bitmap.
         struct slab *const slab =
             heap->direct[(size + MALLOW_GRANULE_BYTES - 1) >> MALLOW_GRANULE_SHIFT];
         uintptr_t address = 0;
-        if (slab_find_room(slab)) {
+        heap_gate_enter(heap);
+        const bool found = slab_find_room(slab);
+        if (found) {
             heap_check_word(heap, slab);
             (void)slab_take(slab, &address);
+        }
+        heap_gate_leave(heap);
+        if (found) {
             return (void *)address;
         }
     }
@@ -132,6 +138,7 @@ MALLOW_INTERNAL void *api_allocate(size_t size, struct api_layout layout, bool z
 
 MALLOW_INTERNAL MALLOW_NOINLINE void api_free_emptied(struct slab *slab) {
     heap_slab_refilled(heap_current(), slab, false);
+    process_poll(process_ready(), __builtin_return_address(0));
 }
 
 // Neither a block of a slab that begins in its first slice nor NULL.
@@ -155,4 +162,5 @@ MALLOW_INTERNAL MALLOW_NOINLINE void api_free_slow(void *block) {
     if (!heap_free_near(&process->shared, heap_current(), (uintptr_t)block)) {
         api_free_far(process, block);
     }
+    process_poll(process, __builtin_return_address(0));
 }

@@ -67,7 +67,7 @@ static struct arena_span arena_take_at_locked(struct arena_set *set, struct aren
                                               struct chunk_place place, unsigned slice_count) {
     const unsigned dirty_count =
         chunk_map_take(&arena->map, place.chunk_index, place.slice_index, slice_count);
-    set->dirty_slices -= dirty_count;
+    arena_less_dirty_locked(set, dirty_count);
     arena->free_slices -= slice_count;
     const size_t slice = (size_t)place.chunk_index * MALLOW_CHUNK_SLICES + place.slice_index;
     return (struct arena_span){&arena->slabs[arena_slot_of(arena, slice)],
@@ -137,18 +137,17 @@ MALLOW_INTERNAL struct arena_span arena_take_charged(struct arena_set *set, unsi
     return span;
 }
 
-// Purges one span and says so in the map. The span is free, so nobody else touches its pages; with
-// the lock held nobody takes it meanwhile.
-static size_t arena_purge_span_locked(struct arena_set *set, struct arena *arena,
-                                      unsigned chunk_index, unsigned slice_index,
-                                      unsigned slice_count) {
+// The span is free, so nobody else touches its pages; with the lock held nobody takes it meanwhile.
+MALLOW_INTERNAL size_t arena_purge_span_locked(struct arena_set *set, struct arena *arena,
+                                               unsigned chunk_index, unsigned slice_index,
+                                               unsigned slice_count) {
     const size_t slice = (size_t)chunk_index * MALLOW_CHUNK_SLICES + slice_index;
     const size_t bytes = (size_t)slice_count << MALLOW_SLICE_SHIFT;
     if (!os_purge(set->os, arena->base + (slice << MALLOW_SLICE_SHIFT), bytes)) {
         return 0;
     }
     chunk_map_clean(&arena->map, chunk_index, slice_index, slice_count);
-    set->dirty_slices -= slice_count;
+    arena_less_dirty_locked(set, slice_count);
     os_charge_release(set->os, bytes);
     atomic_fetch_add_explicit(&set->purged_bytes, bytes, memory_order_relaxed);
     return bytes;
@@ -158,7 +157,8 @@ static size_t arena_purge_span_locked(struct arena_set *set, struct arena *arena
 // half of which is for them.
 static bool arena_keeps_too_much(const struct arena_set *set) {
     const size_t dirty_bytes = set->dirty_slices << MALLOW_SLICE_SHIFT;
-    return set->dirty_slices > set->trim_slices ||
+    return (set->dirty_slices > set->trim_slices &&
+            !__atomic_load_n(&set->trim_lifted, __ATOMIC_RELAXED)) ||
            dirty_bytes > os_charge_room(set->os, dirty_bytes) / 2;
 }
 
@@ -176,6 +176,9 @@ MALLOW_INTERNAL void arena_give(struct arena_set *set, struct slab *slab, unsign
     set->dirty_slices += slice_count;
     if (arena_keeps_too_much(set)) {
         (void)arena_purge_span_locked(set, arena, chunk_index, slice_index, slice_count);
+    }
+    if (set->dirty_slices > MALLOW_WORK_BYTES >> MALLOW_SLICE_SHIFT) {
+        os_raise_work(set->os);
     }
     os_lock_drop(&set->lock);
 }
@@ -195,7 +198,7 @@ MALLOW_INTERNAL bool arena_extend(struct arena_set *set, struct slab *slab, unsi
     const bool fits = (chunk_map_chunk(&arena->map, chunk_index)->free_mask & wanted) == wanted &&
                       arena_charge_locked(set, arena, place, more_slices, OS_CHARGE_SOFT);
     if (fits) {
-        set->dirty_slices -= chunk_map_take(&arena->map, chunk_index, next, more_slices);
+        arena_less_dirty_locked(set, chunk_map_take(&arena->map, chunk_index, next, more_slices));
         arena->free_slices -= more_slices;
     }
     os_lock_drop(&set->lock);

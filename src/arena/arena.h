@@ -49,6 +49,9 @@ struct arena_set {
     size_t secondary_bytes;         // size of a new one
     size_t dirty_slices;            // under lock
     size_t trim_slices;             // beyond this many dirty slices, a freed span is purged
+    bool trim_lifted;               // somebody gives back what is not needed: no such limit
+    size_t dirty_low;               // fewest dirty slices since the last look; under lock
+    size_t dirty_low_before;        // the same of the look before
     _Atomic(uint64_t) purged_bytes; // so far
 };
 
@@ -90,6 +93,16 @@ MALLOW_INTERNAL size_t arena_purge_some(struct arena_set *set, size_t bytes);
 // Purges every dirty slice, and gives back secondary arenas that are wholly free; bytes released.
 MALLOW_INTERNAL size_t arena_purge_all(struct arena_set *set);
 
+// ---- arena_idle.c: free memory that nobody has needed for a while ----
+
+// Looks: how many bytes of dirty slices have not been needed since the look before the last. To be
+// called at regular intervals.
+MALLOW_INTERNAL size_t arena_idle_look(struct arena_set *set);
+
+// Purges dirty slices, those highest up first, until at least `bytes` are released or none is left;
+// bytes released. Holds the lock for MALLOW_PURGE_SLICES at a time, one system call.
+MALLOW_INTERNAL size_t arena_idle_purge(struct arena_set *set, size_t bytes);
+
 // Takes back what is committed and free at the end of each arena, for when the kernel refuses more:
 // limits and commit charge count it, touched or not. Bytes released.
 MALLOW_INTERNAL size_t arena_decommit_all(struct arena_set *set);
@@ -126,7 +139,18 @@ MALLOW_INTERNAL void arena_fork_prepare(struct arena_set *set);
 MALLOW_INTERNAL void arena_fork_parent(struct arena_set *set);
 MALLOW_INTERNAL void arena_fork_child(struct arena_set *set);
 
-// ---- Between arena.c and arena_grow.c -----------------------------------------------------------
+// ---- Between arena.c and its companions ---------------------------------------------------------
+
+// Purges a free span and says so in the map; bytes released. Lock held.
+MALLOW_INTERNAL size_t arena_purge_span_locked(struct arena_set *set, struct arena *arena,
+                                               unsigned chunk_index, unsigned slice_index,
+                                               unsigned slice_count);
+
+// Takes dirty slices off the count. Lock held.
+MALLOW_INLINE void arena_less_dirty_locked(struct arena_set *set, size_t slice_count) {
+    set->dirty_slices -= slice_count;
+    set->dirty_low = bits_min(set->dirty_low, set->dirty_slices);
+}
 
 // Commits more of `arena` so that a span of `slice_count` slices aligned to `align_slices` fits
 // behind what is committed. Lock held.

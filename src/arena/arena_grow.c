@@ -265,7 +265,7 @@ MALLOW_INTERNAL size_t arena_decommit_locked(struct arena_set *set, struct arena
         dirty_count += chunk_map_take(&arena->map, (unsigned)(slice / MALLOW_CHUNK_SLICES),
                                       (unsigned)(slice % MALLOW_CHUNK_SLICES), 1);
     }
-    set->dirty_slices -= dirty_count;
+    arena_less_dirty_locked(set, dirty_count);
     os_charge_release(set->os, dirty_count << MALLOW_SLICE_SHIFT);
     arena->free_slices -= count;
     __atomic_store_n(&arena->committed_slices, end, __ATOMIC_RELEASE);
@@ -326,7 +326,7 @@ MALLOW_INTERNAL bool arena_remove_locked(struct arena_set *set, struct arena *ar
         (void)arena_register(set, arena, (uintptr_t)arena | 1);
         return false;
     }
-    set->dirty_slices -= dirty_count;
+    arena_less_dirty_locked(set, dirty_count);
     os_charge_release(set->os, charged + (dirty_count << MALLOW_SLICE_SHIFT));
     struct arena **link = &set->secondary;
     while (*link != arena) {

@@ -288,3 +288,24 @@ MALLOW_INTERNAL size_t huge_purge_all(struct huge_set *set) {
     os_lock_drop(&set->map->lock);
     return released;
 }
+
+MALLOW_INTERNAL size_t huge_idle_look(struct huge_set *set) {
+    os_lock_take(&set->map->lock);
+    const size_t idle = huge_cache_idle(&set->cache);
+    os_lock_drop(&set->map->lock);
+    return idle;
+}
+
+MALLOW_INTERNAL size_t huge_idle_purge(struct huge_set *set, size_t bytes) {
+    size_t released = 0;
+    size_t part = 1;
+    while (released < bytes && part != 0) {
+        os_lock_take(&set->map->lock);
+        part = huge_cache_purge_some(&set->cache,
+                                     bits_min(bytes - released, MALLOW_UNMAP_BYTES));
+        huge_settle_locked(set);
+        os_lock_drop(&set->map->lock);
+        released += part;
+    }
+    return released;
+}

@@ -81,6 +81,10 @@ MALLOW_INLINE uintptr_t huge_resize(struct huge_set *set, struct huge *huge, siz
     return huge_resize_charged(set, huge, bytes, may_move, OS_CHARGE_HARD);
 }
 
+// As arena_idle_look and arena_idle_purge, of the cache.
+MALLOW_INTERNAL size_t huge_idle_look(struct huge_set *set);
+MALLOW_INTERNAL size_t huge_idle_purge(struct huge_set *set, size_t bytes);
+
 // Unmaps the cache; bytes released.
 MALLOW_INTERNAL size_t huge_purge_all(struct huge_set *set);
 

@@ -30,12 +30,16 @@ static bool huge_cache_is_full(const struct huge_cache *cache) {
 static void huge_cache_keep(struct huge_cache *cache, uintptr_t address, size_t bytes) {
     cache->pieces[cache->count++] = (struct huge_mapping){address, bytes};
     cache->bytes += bytes;
+    if (cache->bytes > MALLOW_WORK_BYTES) {
+        os_raise_work(cache->os);
+    }
 }
 
 static struct huge_mapping huge_cache_remove(struct huge_cache *cache, unsigned index) {
     const struct huge_mapping piece = cache->pieces[index];
     cache->pieces[index] = cache->pieces[--cache->count];
     cache->bytes -= piece.bytes;
+    cache->bytes_low = bits_min(cache->bytes_low, cache->bytes);
     return piece;
 }
 
@@ -202,6 +206,35 @@ MALLOW_INTERNAL void huge_cache_give(struct huge_cache *cache, struct huge_mappi
         const struct huge_mapping piece = huge_cache_remove(cache, huge_cache_best(cache, 0));
         huge_cache_unmap(cache, piece.address, piece.bytes);
     }
+}
+
+MALLOW_INTERNAL size_t huge_cache_idle(struct huge_cache *cache) {
+    const size_t idle = bits_min(cache->bytes_low_before, cache->bytes_low);
+    cache->bytes_low_before = cache->bytes_low;
+    cache->bytes_low = cache->bytes;
+    return idle;
+}
+
+MALLOW_INTERNAL size_t huge_cache_purge_some(struct huge_cache *cache, size_t bytes) {
+    if (cache->count == 0) {
+        return 0;
+    }
+    struct huge_mapping *const piece = &cache->pieces[cache->count - 1];
+    size_t part = bits_min(bits_align_up(bytes, cache->os->page_bytes), piece->bytes);
+    if (piece->bytes - part < HUGE_PIECE_BYTES_MIN) {
+        part = piece->bytes;
+    }
+    if (!os_unmap(cache->os, piece->address + piece->bytes - part, part)) {
+        return 0;
+    }
+    piece->bytes -= part;
+    cache->bytes -= part;
+    if (piece->bytes == 0) {
+        cache->count--;
+    }
+    cache->bytes_low = bits_min(cache->bytes_low, cache->bytes);
+    huge_cache_unlearn(cache, part);
+    return part;
 }
 
 MALLOW_INTERNAL size_t huge_cache_purge(struct huge_cache *cache) {

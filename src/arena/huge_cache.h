@@ -39,6 +39,8 @@ struct huge_cache {
     struct huge_mapping *pieces; // room for MALLOW_HUGE_CACHE_COUNT; NULL: none yet, keeps nothing
     unsigned count;
     size_t bytes;
+    size_t bytes_low;        // fewest since the last look
+    size_t bytes_low_before; // the same of the look before
     size_t limit; // by option
     size_t worth; // what has turned out to be worth keeping
     bool regret;  // memory was given back since the last mapping had to be made
@@ -62,6 +64,14 @@ MALLOW_INTERNAL void huge_cache_unlearn(struct huge_cache *cache, size_t bytes);
 // no place for that either, its address space is lost.
 MALLOW_INTERNAL void huge_cache_give(struct huge_cache *cache, struct huge_mapping mapping,
                                      size_t live_bytes, const struct huge_cuts *cuts);
+
+// Looks: how many bytes of it have not been needed since the look before the last. To be called at
+// regular intervals.
+MALLOW_INTERNAL size_t huge_cache_idle(struct huge_cache *cache);
+
+// Gives a part of at most `bytes` back, one system call or two; bytes released, 0 if the kernel
+// refuses or nothing is left.
+MALLOW_INTERNAL size_t huge_cache_purge_some(struct huge_cache *cache, size_t bytes);
 
 // Gives everything back, and forgets what was learnt; bytes released.
 MALLOW_INTERNAL size_t huge_cache_purge(struct huge_cache *cache);

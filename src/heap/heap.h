@@ -61,11 +61,18 @@ struct heap {
     bool attention;                                 // an event of os_charge is due
     struct slab_remote *taken;                      // posted slabs taken off `ready`
     struct slab_remote *later;                      // those that had too few free blocks
+    _Atomic(uint32_t) busy;                         // heap_gate.h: 1 while the thread is at work
+    _Atomic(uint32_t) visit;                        // enum heap_gate; written by others too
+    uint32_t refilled_count;                        // full slabs that got free blocks
     // Written by other threads, on a line of its own.
     _Alignas(MALLOW_CACHE_LINE) _Atomic(struct slab_remote *) ready; // stack of posted slabs
     _Atomic(uint32_t) state;                        // enum heap_state; read with every remote free
     struct heap *next_abandoned;                    // stack of abandoned heaps
     struct heap *next_heap;                         // all heaps, for snapshots
+    // The visitor's alone (heap_holes.h).
+    uint64_t asked_ms;                              // when it asked to be let in
+    uint32_t visit_round;                           // round in which it last wanted to; 0: not
+    uint32_t visit_before;                          // the gate's state before it entered
 };
 
 static_assert(_Alignof(struct heap) > SLAB_OWNER_FLAGS, "flags fit below a heap's address");
@@ -85,6 +92,8 @@ struct heap_shared {
     _Atomic(struct heap *) heaps;          // all heaps ever made
     _Atomic(uint32_t) heap_count;
     _Atomic(uint64_t) adopted_count;
+    _Atomic(struct heap *) own;            // of blocks that libc allocates for us; NULL: none yet
+    _Atomic(uint32_t) refilled_count;      // full slabs that got free blocks, of all heaps, roughly
     _Atomic(size_t) huge_peak;             // most bytes of huge blocks, live and cached, so far
 };
 

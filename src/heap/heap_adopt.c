@@ -6,6 +6,7 @@
 //          never unmapped, so a stale pointer read from the stack still points to a heap.
 #include "heap/heap.h"
 
+#include "heap/heap_gate.h"
 #include "slab/size_class.h"
 
 #define ABANDONED_ADDRESS_MASK ((UINT64_C(1) << 48) - 1)
@@ -101,6 +102,7 @@ MALLOW_INTERNAL struct heap *heap_adopt_or_create(struct heap_shared *shared) {
 }
 
 MALLOW_INTERNAL void heap_abandon(struct heap *heap) {
+    heap_gate_enter(heap);
     for (unsigned class_index = 0; class_index < MALLOW_CLASS_COUNT; class_index++) {
         heap_return_lent(heap, class_index);
         heap_retire_current(heap, class_index);
@@ -110,6 +112,7 @@ MALLOW_INTERNAL void heap_abandon(struct heap *heap) {
         heap->thin_counts[class_index] = 0; // the next thread begins thin again
     }
     atomic_store_explicit(&heap->state, HEAP_CLAIMED, memory_order_relaxed);
+    heap_gate_leave(heap); // before anybody else can be at it
     heap_unclaim(heap);
     abandoned_push(heap->shared, heap);
 }

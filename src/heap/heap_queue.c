@@ -5,6 +5,11 @@
 #include "os/fatal.h"
 #include "slab/size_class.h"
 
+enum {
+    QUEUE_COUNT_BATCH = 8,
+    QUEUE_WORK_SLABS = MALLOW_WORK_BYTES >> MALLOW_SLICE_SHIFT,
+};
+
 // Puts `slab`, or the empty slab, in the current one's place: for every size of the class.
 static void queue_set_place(struct heap *heap, unsigned class_index, struct slab *slab) {
     if (class_index >= MALLOW_DIRECT_CLASS_COUNT) {
@@ -117,6 +122,18 @@ MALLOW_INTERNAL void heap_release_slab(struct heap *heap, struct slab *slab) {
     arena_give(heap->shared->arenas, slab, slice_count);
 }
 
+// Slabs that were full and are no longer: many of them, in a heap that is not small, may come to
+// have pages that nobody needs.
+static MALLOW_NOINLINE void queue_note_refilled(struct heap_shared *shared) {
+    const uint32_t count =
+        atomic_fetch_add_explicit(&shared->refilled_count, QUEUE_COUNT_BATCH, memory_order_relaxed);
+    const size_t committed =
+        __atomic_load_n(&shared->arenas->primary.committed_slices, __ATOMIC_RELAXED);
+    if (count % QUEUE_WORK_SLABS == 0 && committed > 2 * MALLOW_WORK_BYTES >> MALLOW_SLICE_SHIFT) {
+        os_raise_work(shared->os);
+    }
+}
+
 MALLOW_INTERNAL void heap_slab_refilled(struct heap *heap, struct slab *slab, bool was_full) {
     if (slab_is_current(slab)) {
         return; // it stays for the next malloc, even when it is empty
@@ -128,6 +145,9 @@ MALLOW_INTERNAL void heap_slab_refilled(struct heap *heap, struct slab *slab, bo
         heap_release_slab(heap, slab);
     } else if (was_full) {
         heap_queue_push(heap, slab);
+        if (unlikely(++heap->refilled_count % QUEUE_COUNT_BATCH == 0)) {
+            queue_note_refilled(heap->shared);
+        }
     }
 }
 

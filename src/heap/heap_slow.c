@@ -7,6 +7,7 @@
 // class, and only then memory from the arena.
 #include "heap/heap.h"
 
+#include "heap/heap_gate.h"
 #include "slab/size_class.h"
 
 // Looks for a class whose current slab is wholly free, and gives that slab up, so that its pages
@@ -169,15 +170,27 @@ static uintptr_t heap_allocate_thin(struct heap *heap, unsigned class_index, boo
     return address;
 }
 
-static uintptr_t heap_allocate_in_slab(struct heap *heap, unsigned class_index, bool zeroed) {
+// Takes a block of the class's current slab, after a refill if need be; its slab, or NULL: out of
+// memory. Classes without a fast path get every block here, so a visitor of the heap that is inside
+// can count on none of their blocks being taken.
+static struct slab *heap_take_block(struct heap *heap, unsigned class_index, uintptr_t *address) {
+    heap_gate_enter(heap);
     struct slab *slab = heap_current_slab(heap, class_index);
-    uintptr_t address = 0;
-    if (unlikely(slab == NULL || !slab_take(slab, &address))) {
+    if (unlikely(slab == NULL || !slab_take(slab, address))) {
         slab = heap_refill(heap, class_index);
-        if (slab == NULL) {
-            return 0;
+        if (likely(slab != NULL)) {
+            (void)slab_take(slab, address);
         }
-        (void)slab_take(slab, &address);
+    }
+    heap_gate_leave(heap);
+    return slab;
+}
+
+static uintptr_t heap_allocate_in_slab(struct heap *heap, unsigned class_index, bool zeroed) {
+    uintptr_t address = 0;
+    struct slab *const slab = heap_take_block(heap, class_index, &address);
+    if (unlikely(slab == NULL)) {
+        return 0;
     }
     if (zeroed) {
         heap_zero_block(slab, address);

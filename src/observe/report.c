@@ -35,6 +35,7 @@ static const struct report_row report_rows[] = {
     ROW_BYTES(reserved_bytes, "address space reserved"),
     ROW_BYTES(meta_bytes, "committed for our own structures"),
     ROW_BYTES(meta_used_bytes, "of these, in use"),
+    ROW_BYTES(resident_bytes, "in memory, of all that"),
     ROW_BYTES(purged_bytes, "given back to the OS so far"),
     ROW_COUNT(heap_count, "heaps made"),
     ROW_COUNT(heap_adopted_count, "heaps of ended threads taken over"),
@@ -60,6 +61,7 @@ static void report_flush(struct format *out, int fd) {
 MALLOW_INTERNAL void report_text(const struct observe_sources *sources, int fd) {
     struct snapshot snapshot;
     snapshot_take(sources, &snapshot);
+    snapshot_measure(sources, &snapshot);
     char line[200];
     struct format out;
     format_init(&out, line, sizeof line);

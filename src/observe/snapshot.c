@@ -6,10 +6,12 @@
 #include "slab/size_class.h"
 
 MALLOW_RACY_READ static void snapshot_add_slab(struct snapshot *snapshot, const struct slab *slab,
-                                               const struct slab_remote *remote) {
+                                               const struct slab_remote *remote,
+                                               const struct heap *own) {
     const unsigned class_index = slab->class_index;
-    if (class_index >= MALLOW_CLASS_COUNT) {
-        return;
+    if (class_index >= MALLOW_CLASS_COUNT ||
+        (own != NULL && slab_owner_heap(slab) == (uintptr_t)own)) {
+        return; // blocks that the program knows nothing of
     }
     uint64_t live = slab_count_used(slab);
     for (unsigned i = 0; i < slab->word_count; i++) {
@@ -42,13 +44,14 @@ static void snapshot_add_thin(struct snapshot *snapshot, const struct slab *slab
 }
 
 MALLOW_RACY_READ static void snapshot_add_arena(struct snapshot *snapshot,
-                                                const struct arena *arena) {
+                                                const struct arena *arena,
+                                                const struct heap *own) {
     for (size_t i = 0; i < arena->committed_slices; i++) {
         const size_t slot = arena_slot_of(arena, i);
         const struct slab *const slab = &arena->slabs[slot];
         const uint8_t kind = __atomic_load_n(&slab->kind, __ATOMIC_ACQUIRE);
         if (kind == SLAB_BLOCKS) {
-            snapshot_add_slab(snapshot, slab, &arena->remotes[slot]);
+            snapshot_add_slab(snapshot, slab, &arena->remotes[slot], own);
             snapshot->span_bytes += (uint64_t)slab->slice_count << MALLOW_SLICE_SHIFT;
         } else if (kind == SLAB_THIN) {
             snapshot_add_thin(snapshot, slab);
@@ -72,12 +75,14 @@ MALLOW_INTERNAL void snapshot_take(const struct observe_sources *sources,
                                    struct snapshot *snapshot) {
     *snapshot = (struct snapshot){.slab_count = 0};
     struct arena_set *const arenas = sources->arenas;
+    const struct heap *const own =
+        atomic_load_explicit(&sources->shared->own, memory_order_relaxed);
     os_lock_take(&arenas->lock);
     if (arenas->primary.slice_count != 0) {
-        snapshot_add_arena(snapshot, &arenas->primary);
+        snapshot_add_arena(snapshot, &arenas->primary, own);
     }
     for (const struct arena *arena = arenas->secondary; arena != NULL; arena = arena->next) {
-        snapshot_add_arena(snapshot, arena);
+        snapshot_add_arena(snapshot, arena, own);
     }
     snapshot->free_dirty_bytes = (uint64_t)arenas->dirty_slices << MALLOW_SLICE_SHIFT;
     os_lock_drop(&arenas->lock);
@@ -108,4 +113,33 @@ MALLOW_INTERNAL void snapshot_take(const struct observe_sources *sources,
     snapshot->os_remap_count = snapshot_load(&sources->os->remap_count);
     snapshot->held_bytes = snapshot_load(&sources->os->charge.held_bytes);
     snapshot->refused_count = snapshot_load(&sources->os->charge.refused_count);
+}
+
+static uint64_t snapshot_resident_of(const struct os *os, const struct arena *arena) {
+    const uintptr_t start = arena->reserved_address;
+    const uintptr_t end = arena->base + (arena->committed_slices << MALLOW_SLICE_SHIFT);
+    return arena->slice_count != 0 ? os_resident(os, start, end - start) : 0;
+}
+
+MALLOW_INTERNAL void snapshot_measure(const struct observe_sources *sources,
+                                      struct snapshot *snapshot) {
+    const struct os *const os = sources->os;
+    struct arena_set *const arenas = sources->arenas;
+    struct huge_set *const huges = sources->huges;
+    os_lock_take(&arenas->lock);
+    uint64_t bytes = snapshot_resident_of(os, &arenas->primary);
+    for (const struct arena *arena = arenas->secondary; arena != NULL; arena = arena->next) {
+        bytes += snapshot_resident_of(os, arena);
+    }
+    os_lock_drop(&arenas->lock);
+    os_lock_take(&huges->map->lock);
+    for (const struct huge *huge = huges->live; huge != NULL; huge = huge->next) {
+        bytes += os_resident(os, huge->map_address, huge->mapped_bytes);
+    }
+    for (unsigned i = 0; i < huges->cache.count; i++) {
+        bytes += os_resident(os, huges->cache.pieces[i].address, huges->cache.pieces[i].bytes);
+    }
+    os_lock_drop(&huges->map->lock);
+    // Our own structures are handed out from one end of their regions and used at once.
+    snapshot->resident_bytes = bytes + snapshot_load(&sources->meta->used_bytes);
 }

@@ -39,10 +39,15 @@ struct snapshot {
     uint64_t heap_count, heap_adopted_count;
     uint64_t os_map_count, os_unmap_count, os_advise_count, os_remap_count;
     uint64_t held_bytes, refused_count;
+    uint64_t resident_bytes; // 0 until measured
     struct snapshot_class classes[MALLOW_CLASS_COUNT];
 };
 
 MALLOW_INTERNAL void snapshot_take(const struct observe_sources *sources,
                                    struct snapshot *snapshot);
+
+// Asks the kernel how much of all that is in memory (os_resident): what RSS counts of ours.
+MALLOW_INTERNAL void snapshot_measure(const struct observe_sources *sources,
+                                      struct snapshot *snapshot);
 
 #endif

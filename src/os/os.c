@@ -173,6 +173,24 @@ MALLOW_INTERNAL bool os_is_mapped(const struct os *os, uintptr_t address) {
     return !os_failed(result);
 }
 
+MALLOW_INTERNAL size_t os_resident(const struct os *os, uintptr_t address, size_t bytes) {
+    unsigned char pages[4096];
+    size_t count = 0;
+    while (bytes > 0) {
+        const size_t part = bits_min(bytes, sizeof pages * os->page_bytes);
+        const size_t page_count = (part + os->page_bytes - 1) / os->page_bytes;
+        if (!os_failed(os_syscall6(SYS_mincore, (long)address, (long)part, (long)(uintptr_t)pages,
+                                   0, 0, 0))) {
+            for (size_t i = 0; i < page_count; i++) {
+                count += pages[i] & 1U;
+            }
+        }
+        address += part;
+        bytes -= part;
+    }
+    return count * os->page_bytes;
+}
+
 MALLOW_INTERNAL void os_write(int fd, const char *text, size_t length) {
     while (length > 0) {
         const long written =
@@ -248,6 +266,19 @@ MALLOW_INTERNAL void os_lock_renew(struct os_lock *lock) {
     atomic_store_explicit(&lock->state, 0, memory_order_release);
 }
 
+MALLOW_INTERNAL void os_wait(_Atomic(uint32_t) *word, uint32_t expected, uint64_t nanoseconds) {
+    const struct {
+        int64_t seconds;
+        int64_t nanoseconds;
+    } time = {(int64_t)(nanoseconds / 1000000000), (int64_t)(nanoseconds % 1000000000)};
+    (void)os_syscall6(SYS_futex, (long)(uintptr_t)word, FUTEX_WAIT_PRIVATE, (long)expected,
+                      (long)(uintptr_t)&time, 0, 0);
+}
+
+MALLOW_INTERNAL void os_wake(_Atomic(uint32_t) *word) {
+    (void)os_syscall6(SYS_futex, (long)(uintptr_t)word, FUTEX_WAKE_PRIVATE, INT32_MAX, 0, 0, 0);
+}
+
 MALLOW_INTERNAL void os_pause(unsigned round) {
     if (round < 64) {
 #if defined(__x86_64__)
@@ -258,11 +289,6 @@ MALLOW_INTERNAL void os_pause(unsigned round) {
         return;
     }
     // A futex wait that times out: the one way to sleep that every sandbox of ours allows.
-    static const struct {
-        int64_t seconds;
-        int64_t nanoseconds;
-    } short_while = {0, 50000};
     _Atomic(uint32_t) never = 0;
-    (void)os_syscall6(SYS_futex, (long)(uintptr_t)&never, FUTEX_WAIT_PRIVATE, 0,
-                      (long)(uintptr_t)&short_while, 0, 0);
+    os_wait(&never, 0, 50000);
 }

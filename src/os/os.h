@@ -13,6 +13,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "base/compiler.h"
 #include "config.h"
 #include "os/charge.h"
 
@@ -28,7 +29,15 @@ struct os {
     _Atomic(uint64_t) advise_count;
     _Atomic(uint64_t) remap_count;
     struct os_charge charge;         // what is held, and may be
+    _Atomic(uint32_t) work; // 1: so much free memory is kept that it is worth looking after
 };
+
+// Says so. Whoever keeps free memory calls it; a layer above acts on it, and takes it back.
+MALLOW_INLINE void os_raise_work(struct os *os) {
+    if (atomic_load_explicit(&os->work, memory_order_relaxed) == 0) {
+        atomic_store_explicit(&os->work, 1, memory_order_relaxed);
+    }
+}
 
 // Fills in the facts. Any time, also before libc's own start-up has finished.
 MALLOW_INTERNAL void os_init(struct os *os);
@@ -74,6 +83,10 @@ MALLOW_INTERNAL enum os_moved os_move(struct os *os, uintptr_t address, size_t b
 // True iff the page that holds `address` is mapped. One call; for error paths.
 MALLOW_INTERNAL bool os_is_mapped(const struct os *os, uintptr_t address);
 
+// How much of a mapped, page-aligned range has pages in memory. For statistics alone: by mincore,
+// one call for 16 MiB or so. What is not mapped counts nothing.
+MALLOW_INTERNAL size_t os_resident(const struct os *os, uintptr_t address, size_t bytes);
+
 // Writes all of `text` to a file descriptor.
 MALLOW_INTERNAL void os_write(int fd, const char *text, size_t length);
 
@@ -97,5 +110,9 @@ MALLOW_INTERNAL void os_lock_renew(struct os_lock *lock);
 
 // Gives way to another thread that is inside a short critical section.
 MALLOW_INTERNAL void os_pause(unsigned round);
+
+// Sleeps until *word is no longer `expected`, somebody wakes it, or the time has passed.
+MALLOW_INTERNAL void os_wait(_Atomic(uint32_t) *word, uint32_t expected, uint64_t nanoseconds);
+MALLOW_INTERNAL void os_wake(_Atomic(uint32_t) *word);
 
 #endif

@@ -22,6 +22,8 @@ MALLOW_INTERNAL void process_apply_options(struct process *process) {
             : (size_t)(process_option(options, trim_threshold) >> MALLOW_SLICE_SHIFT);
     process->huges.cache.limit = process_option(options, huge_cache);
     process_limit_apply(process, PROCESS_LIMIT_SILENT);
+    process->worker.wanted = process_option(options, background) != 0;
+    process->worker.lifts_trim = process_options_is_default(options, PROCESS_OPTION_trim_threshold);
 }
 
 static void process_start_memory(struct process *process) {
@@ -41,6 +43,10 @@ static void process_start_memory(struct process *process) {
     huge_set_init(&process->huges, &process->os, &process->meta, &process->map,
                   process_option(options, huge_cache));
     thin_set_init(&process->thins, &process->arenas);
+    process->worker.os = &process->os;
+    process->worker.arenas = &process->arenas;
+    process->worker.huges = &process->huges;
+    process->worker.holes.shared = &process->shared;
     process->shared.os = &process->os;
     process->shared.meta = &process->meta;
     process->shared.arenas = &process->arenas;
@@ -152,13 +158,15 @@ MALLOW_INTERNAL void process_leave(struct heap *heap) {
 MALLOW_INTERNAL size_t process_collect(bool force) {
     struct process *const process = process_ready();
     struct heap *const heap = process_enter();
+    size_t released = 0;
     if (heap != NULL) {
         while (heap_drain(heap, MALLOW_DRAIN_BUDGET, true) > 0) {
         }
         if (force) {
             heap_release_spare(heap);
         }
+        released = heap_holes_collect(&process->worker.holes, heap, worker_now_ms);
         process_leave(heap);
     }
-    return huge_purge_all(&process->huges) + arena_purge_all(&process->arenas);
+    return released + huge_purge_all(&process->huges) + arena_purge_all(&process->arenas);
 }

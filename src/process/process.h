@@ -2,8 +2,8 @@
 // Process: birth, threads, fork and end; the one place with state of its own.
 //
 // Owns     struct process, and with it every lower layer's struct; the thread-specific key.
-// Threads  any. Locks and their order: fallback -> thins -> arenas -> address map -> meta -> shed
-//          (and `start` first).
+// Threads  any. Locks and their order: worker -> start -> fallback -> thins -> arenas -> address
+//          map -> meta -> shed.
 // Holds    phase only rises: RAW -> MEMORY (allocation works, through the fallback heap) -> THREADS
 //          (threads get heaps of their own). An IFUNC resolver may allocate before libc and the
 //          thread's storage are set up; what it gets comes from the fallback heap and stays valid.
@@ -17,6 +17,7 @@
 #include "process/process_limit.h"
 #include "process/process_options.h"
 #include "process/process_shed.h"
+#include "process/worker.h"
 
 enum process_phase { PROCESS_RAW = 0, PROCESS_MEMORY = 1, PROCESS_THREADS = 2 };
 
@@ -44,6 +45,7 @@ struct process {
     int stats_fd;                    // where statistics go at the end
     uintptr_t break_at_start;        // where libc's own heap would begin
     struct observe_sources sources;  // where the counters are
+    struct worker worker;            // returns memory while the program is idle
     // The first structures: on the page, of all that a small program touches, that the state above
     // has begun. What is not handed out costs no memory.
     _Alignas(MALLOW_CACHE_LINE) unsigned char first_memory[PROCESS_FIRST_MEMORY_BYTES];
@@ -63,6 +65,14 @@ MALLOW_INTERNAL void process_start_realtime(struct process *process);
 
 // Makes changed options take effect.
 MALLOW_INTERNAL void process_apply_options(struct process *process);
+
+// After slow calls, with no lock held: has memory looked after that nobody needs. `caller` is where
+// the program's call came from.
+MALLOW_INLINE void process_poll(struct process *process, const void *caller) {
+    if (unlikely(atomic_load_explicit(&process->os.work, memory_order_relaxed) != 0)) {
+        worker_poll(&process->worker, caller);
+    }
+}
 
 // Gives all that is only kept for speed back to the OS; bytes released.
 MALLOW_INTERNAL size_t process_collect(bool force);

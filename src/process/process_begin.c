@@ -12,6 +12,7 @@
 __attribute__((constructor(101))) static void process_begin(void) {
     struct process *const process = process_ready();
     process_fork_register();
+    worker_begin(&process->worker);
     struct timespec now = {0, 0};
     (void)clock_gettime(CLOCK_MONOTONIC, &now);
     process->start_us = (uint64_t)now.tv_sec * 1000000 + (uint64_t)now.tv_nsec / 1000;

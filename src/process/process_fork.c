@@ -8,6 +8,7 @@
 
 static void process_fork_prepare(void) {
     struct process *const process = process_ready();
+    worker_fork_prepare(&process->worker);
     os_lock_take_for_fork(&process->start_lock);
     os_lock_take_for_fork(&process->fallback_lock);
     os_lock_take_for_fork(&process->thins.lock);
@@ -22,6 +23,7 @@ static void process_fork_parent(void) {
     os_lock_drop_after_fork(&process->thins.lock);
     os_lock_drop_after_fork(&process->fallback_lock);
     os_lock_drop_after_fork(&process->start_lock);
+    worker_fork_parent(&process->worker);
 }
 
 static void process_fork_child(void) {
@@ -31,6 +33,7 @@ static void process_fork_child(void) {
     os_lock_renew(&process->thins.lock);
     os_lock_renew(&process->fallback_lock);
     os_lock_renew(&process->start_lock);
+    worker_fork_child(&process->worker);
     // A thread that was collecting for the fallback heap is gone; a new one takes its place.
     struct heap *const fallback =
         atomic_load_explicit(&process->fallback, memory_order_relaxed);

@@ -102,6 +102,15 @@ MALLOW_INTERNAL void process_options_default(struct process_options *options) {
     }
 }
 
+MALLOW_INTERNAL bool process_options_is_default(const struct process_options *options,
+                                                unsigned index) {
+    uint64_t value = 0;
+    const char *const text = option_rows[index].default_text;
+    return option_rows[index].type == OPTION_SWITCH
+               ? option_parse_switch(text, &value) && value == options->values[index]
+               : format_parse_size(text, &value) && value == options->values[index];
+}
+
 static int option_find(const char *name) {
     for (unsigned i = 0; i < PROCESS_OPTION_COUNT; i++) {
         if (format_same_ignoring_case(name, option_rows[i].name)) {

@@ -77,6 +77,10 @@ MALLOW_INTERNAL void process_options_default(struct process_options *options);
 // Takes every MALLOW_* of the environment. What cannot be used is said in one line each on stderr.
 MALLOW_INTERNAL void process_options_read(struct process_options *options, char **environment);
 
+// Whether a switch or size has the value of the table.
+MALLOW_INTERNAL bool process_options_is_default(const struct process_options *options,
+                                                unsigned index);
+
 // 0, ENOENT, EINVAL, or EBUSY for an option that is only read at start.
 MALLOW_INTERNAL int process_options_set(struct process_options *options, const char *name,
                                         const char *value);

@@ -122,6 +122,7 @@ MALLOW_INTERNAL void process_report_write(struct process *process) {
     }
     struct snapshot snapshot;
     snapshot_take(&process->sources, &snapshot);
+    snapshot_measure(&process->sources, &snapshot);
     char executable[256];
     const ssize_t length = readlink("/proc/self/exe", executable, sizeof executable - 1);
     executable[length > 0 ? length : 0] = '\0';

@@ -250,6 +250,45 @@ CASE(a_zeroed_block_is_zero_even_when_the_cache_holds_a_written_one) {
     assert_true(unit_is_all((const void *)zeroed, 0, 3 * MIB));
 }
 
+CASE(what_is_cached_and_not_needed_for_two_intervals_is_idle) {
+    keep_all();
+    const uintptr_t blocks[2] = {take(3 * MIB), take(5 * MIB)};
+    assert_int_equal(huge_idle_look(set), 0);
+    give(blocks[0]);
+    give(blocks[1]);
+    assert_int_equal(huge_idle_look(set), 0);
+    assert_int_equal(huge_idle_look(set), 0);
+    assert_int_equal(huge_idle_look(set), 8 * MIB);
+    give(take(5 * MIB)); // needed in this interval
+    assert_int_equal(huge_idle_look(set), 3 * MIB);
+    assert_int_equal(huge_idle_look(set), 3 * MIB);
+    assert_int_equal(huge_idle_look(set), 8 * MIB);
+}
+
+CASE(idle_mappings_are_given_back_in_parts_and_the_rest_serves_on) {
+    keep_all();
+    const uintptr_t block = take(6 * MIB);
+    memset((void *)block, 0x5a, 6 * MIB);
+    give(block);
+    assert_int_equal(huge_idle_purge(set, 2 * MIB), 2 * MIB);
+    check_counts();
+    assert_int_equal(set->cache.bytes, 4 * MIB);
+    assert_true(unit_is_all((const void *)take(4 * MIB), 0x5a, 4 * MIB)); // from the front
+    assert_int_equal(huge_idle_purge(set, MIB), 0);
+    give(take(2 * MIB));
+    assert_int_equal(huge_idle_purge(set, SIZE_MAX), 2 * MIB);
+    assert_int_equal(set->cache.count, 0);
+    check_counts();
+}
+
+CASE(much_that_is_cached_raises_work) {
+    keep_all();
+    give(take(2 * MIB));
+    assert_int_equal(atomic_load(&world.os.work), 0);
+    give(take(MALLOW_WORK_BYTES + MIB));
+    assert_int_equal(atomic_load(&world.os.work), 1);
+}
+
 #define HUGE_CASE(name) cmocka_unit_test_setup_teardown(name, begin, end)
 
 int main(void) {
@@ -263,6 +302,9 @@ int main(void) {
         HUGE_CASE(the_cache_keeps_no_more_than_its_limit_and_its_places),
         HUGE_CASE(what_is_kept_is_learnt_from_what_had_to_be_made_anew),
         HUGE_CASE(a_zeroed_block_is_zero_even_when_the_cache_holds_a_written_one),
+        HUGE_CASE(what_is_cached_and_not_needed_for_two_intervals_is_idle),
+        HUGE_CASE(idle_mappings_are_given_back_in_parts_and_the_rest_serves_on),
+        HUGE_CASE(much_that_is_cached_raises_work),
     };
     return cmocka_run_group_tests(cases, NULL, NULL);
 }

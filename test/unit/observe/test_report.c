@@ -73,6 +73,7 @@ CASE(the_json_object_has_every_figure_of_the_snapshot) {
     MEMBER(os_unmap_count);
     MEMBER(os_advise_count);
     MEMBER(os_remap_count);
+    MEMBER(resident_bytes);
 #undef MEMBER
     assert_holds("\"classes\":[{\"block_bytes\":64,\"slab_count\":2,\"live_count\":5,"
                  "\"capacity_count\":2000},{\"block_bytes\":96,\"slab_count\":0,\"live_count\":4,"

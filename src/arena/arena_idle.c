@@ -1,0 +1,101 @@
+// SPDX-License-Identifier: MIT
+// Arena, idle memory: free slices that hold pages and that nobody has needed for a while. See
+// arena.h.
+//
+// Holds    what lay dirty through two whole intervals has not been needed for as long: the fewest
+//          dirty slices of both are what a purge cannot take from a program that goes on as it did.
+//          So one that frees and takes the same again and again keeps it, and one that stops gives
+//          all back.
+#include "arena/arena.h"
+
+#include "base/bits.h"
+
+MALLOW_INTERNAL size_t arena_idle_look(struct arena_set *set) {
+    os_lock_take(&set->lock);
+    const size_t idle = bits_min(set->dirty_low_before, set->dirty_low);
+    set->dirty_low_before = set->dirty_low;
+    set->dirty_low = set->dirty_slices;
+    os_lock_drop(&set->lock);
+    return idle << MALLOW_SLICE_SHIFT;
+}
+
+// The highest chunk below `end` that has a dirty slice; false if none. From above, because what is
+// taken next is taken from below.
+static bool idle_chunk_below(const struct chunk_map *map, unsigned end, unsigned *chunk_index) {
+    while (end > 0) {
+        const unsigned last = end - 1;
+        const uint64_t row = chunk_map_group(map, last / 64)->rows[CHUNK_MAP_DIRTY_ROW] &
+                             (~UINT64_C(0) >> (63 - last % 64));
+        if (row != 0) {
+            *chunk_index = last / 64 * 64 + bits_highest(row);
+            return true;
+        }
+        end = last / 64 * 64;
+    }
+    return false;
+}
+
+// Purges the highest few of the dirty slices of the highest chunk below *end that has some.
+static size_t idle_purge_step_locked(struct arena_set *set, struct arena *arena, unsigned *end) {
+    unsigned chunk_index;
+    if (arena->slice_count == 0 || !idle_chunk_below(&arena->map, *end, &chunk_index)) {
+        *end = 0;
+        return 0;
+    }
+    const uint32_t dirty = chunk_map_chunk(&arena->map, chunk_index)->dirty_mask;
+    const unsigned last = bits_highest(dirty);
+    unsigned first = last;
+    while (first > 0 && last - first + 1 < MALLOW_PURGE_SLICES && (dirty >> (first - 1)) & 1U) {
+        first--;
+    }
+    const size_t released =
+        arena_purge_span_locked(set, arena, chunk_index, first, last - first + 1);
+    *end = released != 0 ? chunk_index + 1 : chunk_index; // refused: not again in this round
+    return released;
+}
+
+// The arena after `arena` in the order of purging: the newest first, the primary one last.
+static struct arena *idle_next_locked(struct arena_set *set, const struct arena *arena) {
+    if (arena == &set->primary) {
+        return NULL;
+    }
+    struct arena *const next = arena == NULL ? set->secondary : arena->next;
+    return next != NULL ? next : &set->primary;
+}
+
+// Whether `arena` is still there: a secondary one may have been unmapped meanwhile.
+static bool idle_has_locked(const struct arena_set *set, const struct arena *arena) {
+    const struct arena *other = set->secondary;
+    while (other != NULL && other != arena) {
+        other = other->next;
+    }
+    return other != NULL || arena == &set->primary;
+}
+
+MALLOW_INTERNAL size_t arena_idle_purge(struct arena_set *set, size_t bytes) {
+    size_t released = 0;
+    os_lock_take(&set->lock);
+    struct arena *arena = idle_next_locked(set, NULL);
+    unsigned end = arena->map.chunk_count;
+    while (released < bytes) {
+        released += idle_purge_step_locked(set, arena, &end);
+        if (end == 0) {
+            struct arena *const done = arena;
+            arena = idle_next_locked(set, arena);
+            end = arena != NULL ? arena->map.chunk_count : 0;
+            if (done != &set->primary && done->free_slices == done->committed_slices) {
+                (void)arena_remove_locked(set, done);
+            }
+        }
+        if (arena == NULL) {
+            break;
+        }
+        os_lock_drop(&set->lock); // whoever waits goes first
+        os_lock_take(&set->lock);
+        if (!idle_has_locked(set, arena)) {
+            break;
+        }
+    }
+    os_lock_drop(&set->lock);
+    return released;
+}

@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: MIT
+// Gate: see heap_gate.h.
+#include "heap/heap_gate.h"
+
+MALLOW_INTERNAL MALLOW_COLD void heap_gate_meet(struct heap *heap) {
+    for (unsigned round = 0;; round++) {
+        uint32_t visit = atomic_load_explicit(&heap->visit, memory_order_acquire);
+        if (visit == GATE_INSIDE) {
+            os_pause(round);
+        } else if (visit == GATE_ASKED) {
+            if (atomic_compare_exchange_strong_explicit(&heap->visit, &visit, GATE_GRANTED,
+                                                        memory_order_seq_cst,
+                                                        memory_order_relaxed)) {
+                return; // who enters now sees us busy
+            }
+        } else {
+            atomic_exchange_explicit(&heap->busy, 1, memory_order_seq_cst); // a fence
+            if (atomic_load_explicit(&heap->visit, memory_order_seq_cst) != GATE_INSIDE) {
+                return;
+            }
+        }
+    }
+}
+
+MALLOW_INTERNAL void heap_gate_ask(struct heap *heap) {
+    uint32_t expected = GATE_OPEN;
+    (void)atomic_compare_exchange_strong_explicit(&heap->visit, &expected, GATE_ASKED,
+                                                  memory_order_seq_cst, memory_order_relaxed);
+}
+
+MALLOW_INTERNAL bool heap_gate_visit(struct heap *heap, bool asked_before) {
+    uint32_t visit = atomic_load_explicit(&heap->visit, memory_order_relaxed);
+    if ((visit != GATE_GRANTED && !(visit == GATE_ASKED && asked_before)) ||
+        !atomic_compare_exchange_strong_explicit(&heap->visit, &visit, GATE_INSIDE,
+                                                 memory_order_seq_cst, memory_order_relaxed)) {
+        return false;
+    }
+    heap->visit_before = visit;
+    if (atomic_load_explicit(&heap->busy, memory_order_seq_cst) != 0 ||
+        atomic_load_explicit(&heap->state, memory_order_seq_cst) != HEAP_OWNED) {
+        heap_gate_end(heap);
+        return false;
+    }
+    return true;
+}
+
+MALLOW_INTERNAL void heap_gate_end(struct heap *heap) {
+    atomic_store_explicit(&heap->visit, heap->visit_before, memory_order_release);
+}
+
+MALLOW_INTERNAL void heap_gate_dismiss(struct heap *heap) {
+    atomic_store_explicit(&heap->visit, GATE_OPEN, memory_order_release);
+}

@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: MIT
+// Gate: lets another thread look after the free blocks of a heap that its own thread may be using,
+// or may be asleep on.
+//
+// Owns     `busy` and `visit` of a heap.
+// Threads  enter and leave: the heap's thread, around whatever makes free blocks ready for its fast
+//          path (the choice of the word that malloc takes from, and with it of the current slab),
+//          and around handing the heap on. ask, visit, end, dismiss: one visitor at a time
+//          (struct heap_holes has a lock).
+// Holds    while a visitor is inside, the thread is not between enter and leave, so malloc's fast
+//          path takes from the words that it took from before and from no others. Its free may set
+//          bits all the time: so a visitor changes none, and what it finds free stays free.
+//
+// The thread's part is two plain stores and a load; the price is paid by the visitor, who waits:
+//
+//   thread                              visitor
+//   busy = 1                            visit: OPEN -> ASKED
+//   visit is not OPEN? meet             ... MALLOW_GATE_GRACE_MS pass, or it is GRANTED ...
+//   (its work)                          visit: ASKED or GRANTED -> INSIDE
+//   busy = 0                            busy? then back, and out
+//
+// After the grace, a thread that entered before it was asked either shows as busy, since a store
+// leaves the processor's buffer in far less (at once when the thread is preempted), or has left; a
+// thread that enters later finds itself asked. It then says GRANTED, and from there on orders its
+// store of `busy` before its look at `visit` by a fence, so that a visitor of a busy thread needs
+// no grace: one of the two sees the other.
+#ifndef MALLOW_HEAP_HEAP_GATE_H
+#define MALLOW_HEAP_HEAP_GATE_H
+
+#include "heap/heap.h"
+
+#define MALLOW_GATE_GRACE_MS 2U
+
+enum heap_gate {
+    GATE_OPEN = 0, // no visitor
+    GATE_ASKED,    // one would like to enter
+    GATE_GRANTED,  // and the thread knows it
+    GATE_INSIDE,   // it has entered
+};
+
+// The thread has found somebody at the gate. Waits while a visitor is inside, some 10 us.
+MALLOW_INTERNAL void heap_gate_meet(struct heap *heap);
+
+MALLOW_INLINE void heap_gate_enter(struct heap *heap) {
+    atomic_store_explicit(&heap->busy, 1, memory_order_relaxed);
+    atomic_signal_fence(memory_order_seq_cst);
+    if (unlikely(atomic_load_explicit(&heap->visit, memory_order_relaxed) != GATE_OPEN)) {
+        heap_gate_meet(heap);
+    }
+}
+
+MALLOW_INLINE void heap_gate_leave(struct heap *heap) {
+    atomic_store_explicit(&heap->busy, 0, memory_order_release);
+}
+
+// Asks to be let in, unless that has been asked.
+MALLOW_INTERNAL void heap_gate_ask(struct heap *heap);
+
+// Enters, if the heap has a thread and that can be done without waiting. `asked_before`: the grace
+// has passed since it was asked. False: not now.
+MALLOW_INTERNAL bool heap_gate_visit(struct heap *heap, bool asked_before);
+
+// Leaves. The gate stays as it was before, so that the next visit needs no asking.
+MALLOW_INTERNAL void heap_gate_end(struct heap *heap);
+
+// Asks no longer.
+MALLOW_INTERNAL void heap_gate_dismiss(struct heap *heap);
+
+#endif

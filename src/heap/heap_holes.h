@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: MIT
+// Hole purge: pages inside slabs that are partly in use go back to the OS, whoever owns the slabs,
+// and whether their thread runs, sleeps, or has ended.
+//
+// Owns     for each slice of the primary arena, what its slab looked like at the last look.
+// Threads  any, one at a time (`lock`).
+// Holds    nothing of a slab changes: its blocks stay free and can be taken at any time; their
+//          pages then come back as zero. So nothing is to be undone, and no owner learns of it.
+//          Pages are purged with the arena's lock held, so that a span that is given up meanwhile
+//          is not in use again before that is over, and with its heap held: by its own thread, by
+//          a claim if that has ended, through its gate otherwise.
+#ifndef MALLOW_HEAP_HEAP_HOLES_H
+#define MALLOW_HEAP_HEAP_HOLES_H
+
+#include "heap/heap.h"
+
+struct heap_look;
+
+struct heap_holes {
+    struct heap_shared *shared;
+    struct os_lock lock;            // around all that follows; ranks above the arenas' locks
+    struct heap_look *looks;        // one a slice, in a mapping of their own
+    size_t look_count;
+    uint32_t round;
+};
+
+// What looking at some slabs has come to.
+struct heap_holes_result {
+    size_t released_bytes;
+    size_t pending_count; // slabs that a later look may have something to purge in
+};
+
+// How to look.
+struct heap_holes_way {
+    uint64_t now_ms;          // of a clock that does not go back
+    const struct heap *mine;  // the calling thread's heap, in no other use now; or NULL
+    unsigned patience;        // looks for which a slab must have stayed as it is
+    unsigned calls;           // system calls that may be made in one heap_holes_look
+};
+
+// A round over all slices: begin, look at slices from 0 on until *slice no longer changes, end. The
+// lock is not held between.
+MALLOW_INTERNAL void heap_holes_begin(struct heap_holes *holes);
+// Looks at up to `count` slices from *slice on, which moves on, until the system calls are used up:
+// one for each hole.
+MALLOW_INTERNAL struct heap_holes_result heap_holes_look(struct heap_holes *holes,
+                                                         const struct heap_holes_way *way,
+                                                         size_t *slice, size_t count);
+MALLOW_INTERNAL void heap_holes_end(struct heap_holes *holes);
+
+// A whole round in which other threads' heaps are only asked, and then another.
+MALLOW_INTERNAL size_t heap_holes_collect(struct heap_holes *holes, const struct heap *mine,
+                                          uint64_t (*now_ms)(void));
+
+// Gives the table of looks back: it is all to be seen anew.
+MALLOW_INTERNAL void heap_holes_forget(struct heap_holes *holes);
+
+#endif

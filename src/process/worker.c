@@ -1,0 +1,273 @@
+// SPDX-License-Identifier: MIT
+// Worker, the thread: see worker.h.
+#include "process/worker.h"
+
+#include <errno.h>
+#include <link.h>
+#include <sched.h>
+#include <signal.h>
+#include <sys/auxv.h>
+#include <unistd.h>
+
+enum {
+    WORKER_STACK_BYTES = 256 << 10, // of which some 8 KiB are touched
+    WORKER_QUIET_TICKS = 3,         // looks without anything left before the thread ends
+    WORKER_RETRY_FIRST_MS = 1000,
+    WORKER_RETRY_LAST_MS = 64000,
+};
+
+// ---- Who may be calling -------------------------------------------------------------------------
+
+struct worker_search {
+    struct worker *worker;
+    uintptr_t points[2]; // an address in libc, and one in the loader; 0 once found
+};
+
+// Takes down where an object lies if one of the points is in it. Not the program itself: linked
+// statically, all is in it, and nothing can be told.
+static int worker_note_object(struct dl_phdr_info *info, size_t size, void *data) {
+    (void)size;
+    struct worker_search *const search = data;
+    if (info->dlpi_name == NULL || info->dlpi_name[0] == '\0') {
+        return 0;
+    }
+    for (unsigned i = 0; i < info->dlpi_phnum; i++) {
+        const ElfW(Phdr) *const header = &info->dlpi_phdr[i];
+        if (header->p_type != PT_LOAD || (header->p_flags & PF_X) == 0) {
+            continue;
+        }
+        const struct worker_range range = {info->dlpi_addr + header->p_vaddr, header->p_memsz};
+        for (unsigned j = 0; j < 2; j++) {
+            if (search->points[j] - range.start < range.bytes) {
+                search->worker->ranges[j] = range;
+            }
+        }
+    }
+    return 0;
+}
+
+static bool worker_caller_is_fit(const struct worker *worker, uintptr_t caller) {
+    return caller - worker->ranges[0].start >= worker->ranges[0].bytes &&
+           caller - worker->ranges[1].start >= worker->ranges[1].bytes;
+}
+
+// The loader's first code: its entry point, from the header at the base that the kernel tells.
+static uintptr_t worker_loader_entry(void) {
+    const uintptr_t base = getauxval(AT_BASE);
+    return base != 0 ? base + ((const ElfW(Ehdr) *)base)->e_entry : 0;
+}
+
+MALLOW_INTERNAL void worker_begin(struct worker *worker) {
+    struct worker_search search = {worker, {(uintptr_t)&getauxval, worker_loader_entry()}};
+    (void)dl_iterate_phdr(worker_note_object, &search);
+    worker->process_id = getpid();
+}
+
+// ---- The thread ---------------------------------------------------------------------------------
+
+// While the thread exists, free memory need not be given back as it is freed: what is not needed
+// again goes soon. Where the program has set a limit of its own, that holds.
+static void worker_lift_trim(struct worker *worker, bool lifted) {
+    const bool may = atomic_load_explicit(&worker->lifts_trim, memory_order_relaxed);
+    __atomic_store_n(&worker->arenas->trim_lifted, lifted && may, __ATOMIC_RELAXED);
+}
+
+// Ends the thread's time unless there is work again, or somebody waits for it.
+static bool worker_leave(struct worker *worker) {
+    os_lock_take(&worker->lock);
+    const bool leaves =
+        worker_is_running(worker) &&
+        atomic_load_explicit(&worker->os->work, memory_order_relaxed) == 0;
+    if (leaves) {
+        heap_holes_forget(&worker->holes);
+        (void)pthread_detach(worker->thread);
+        worker_lift_trim(worker, false);
+        atomic_store_explicit(&worker->state, WORKER_NONE, memory_order_release);
+    }
+    os_lock_drop(&worker->lock);
+    return leaves;
+}
+
+static void *worker_main(void *argument) {
+    struct worker *const worker = argument;
+    unsigned quiet = 0;
+    for (;;) {
+        const uint32_t bell = atomic_load_explicit(&worker->bell, memory_order_acquire);
+        if (atomic_load_explicit(&worker->state, memory_order_acquire) == WORKER_STOPPING) {
+            return NULL;
+        }
+        os_wait(&worker->bell, bell, (uint64_t)MALLOW_TICK_MS * 1000000);
+        if (atomic_load_explicit(&worker->bell, memory_order_relaxed) != bell) {
+            continue;
+        }
+        atomic_store_explicit(&worker->os->work, 0, memory_order_relaxed);
+        quiet = worker_tick(worker) ? 0 : quiet + 1;
+        const bool wanted = atomic_load_explicit(&worker->wanted, memory_order_relaxed);
+        if ((quiet >= WORKER_QUIET_TICKS || !wanted) && worker_leave(worker)) {
+            return NULL;
+        }
+    }
+}
+
+// What libc allocates for the thread comes from a heap of its own: so the program's figures do not
+// change because of us, nor does its heap. NULL: there is none, or it is in use.
+static struct heap *worker_take_heap(struct worker *worker) {
+    struct heap_shared *const shared = worker->holes.shared;
+    struct heap *heap = atomic_load_explicit(&shared->own, memory_order_relaxed);
+    if (heap == NULL) {
+        heap = heap_create_fallback(shared);
+        if (heap == NULL) {
+            return NULL;
+        }
+        __builtin_memset(heap->thin_counts, MALLOW_THIN_BLOCKS_MAX, sizeof heap->thin_counts);
+        atomic_store_explicit(&shared->own, heap, memory_order_relaxed);
+    }
+    return heap_claim(heap) ? heap : NULL;
+}
+
+// pthread_create, with that heap as the calling thread's for as long as it takes.
+static int worker_create_thread(struct worker *worker, const pthread_attr_t *attributes) {
+    const uintptr_t before = heap_thread.heap_offset;
+    struct heap *const heap = worker_take_heap(worker);
+    if (heap != NULL) {
+        heap_thread.heap_offset = (uintptr_t)heap - (uintptr_t)&heap_empty;
+    }
+    const int error = pthread_create(&worker->thread, attributes, worker_main, worker);
+    heap_thread.heap_offset = before;
+    if (heap != NULL) {
+        heap_unclaim(heap);
+    }
+    return error;
+}
+
+// An ordinary priority, whatever the creator's: a real-time thread must not be kept waiting.
+static int worker_create(struct worker *worker) {
+    const struct sched_param ordinary = {0};
+    pthread_attr_t attributes;
+    int error = pthread_attr_init(&attributes);
+    if (error != 0) {
+        return error;
+    }
+    (void)pthread_attr_setschedpolicy(&attributes, SCHED_OTHER);
+    (void)pthread_attr_setschedparam(&attributes, &ordinary);
+    (void)pthread_attr_setinheritsched(&attributes, PTHREAD_EXPLICIT_SCHED);
+    (void)pthread_attr_setstacksize(&attributes, WORKER_STACK_BYTES);
+    // Signals are the program's: none is to be taken by a thread that it does not know.
+    sigset_t all;
+    sigset_t before;
+    (void)sigfillset(&all);
+    (void)pthread_sigmask(SIG_SETMASK, &all, &before);
+    error = worker_create_thread(worker, &attributes);
+    if (error == EINVAL) { // the program's thread-local storage needs a larger stack
+        (void)pthread_attr_destroy(&attributes);
+        (void)pthread_attr_init(&attributes);
+        error = worker_create_thread(worker, &attributes);
+    }
+    (void)pthread_sigmask(SIG_SETMASK, &before, NULL);
+    (void)pthread_attr_destroy(&attributes);
+    return error;
+}
+
+// Whether a thread may be created now, by this caller.
+static bool worker_may_start(const struct worker *worker, uintptr_t caller) {
+    const uint64_t retry_ms = atomic_load_explicit(&worker->retry_ms, memory_order_relaxed);
+    return atomic_load_explicit(&worker->wanted, memory_order_relaxed) &&
+           !atomic_load_explicit(&worker->barred, memory_order_relaxed) &&
+           worker->process_id != 0 && worker_caller_is_fit(worker, caller) &&
+           (retry_ms == 0 || worker_now_ms() >= retry_ms) && worker->process_id == getpid();
+}
+
+// Moves the state from NONE to STARTING: for one thread only.
+static bool worker_claim_start(struct worker *worker) {
+    uint32_t expected = WORKER_NONE;
+    return atomic_compare_exchange_strong_explicit(&worker->state, &expected, WORKER_STARTING,
+                                                   memory_order_acquire, memory_order_relaxed);
+}
+
+static void worker_start(struct worker *worker) {
+    // What pthread_create allocates may lead here again: it finds the state changed.
+    if (!worker_claim_start(worker)) {
+        return;
+    }
+    const int error = worker_create(worker);
+    os_lock_take(&worker->lock);
+    if (error == 0) {
+        atomic_store_explicit(&worker->retry_ms, 0, memory_order_relaxed);
+        worker_lift_trim(worker, true);
+        worker->retry_wait_ms = WORKER_RETRY_FIRST_MS;
+        atomic_fetch_add_explicit(&worker->start_count, 1, memory_order_relaxed);
+    } else {
+        worker->retry_wait_ms =
+            bits_min(bits_max(2 * worker->retry_wait_ms, WORKER_RETRY_FIRST_MS),
+                     WORKER_RETRY_LAST_MS);
+        atomic_store_explicit(&worker->retry_ms, worker_now_ms() + worker->retry_wait_ms,
+                              memory_order_relaxed);
+    }
+    atomic_store_explicit(&worker->state, error == 0 ? WORKER_RUNNING : WORKER_NONE,
+                          memory_order_release);
+    os_lock_drop(&worker->lock);
+}
+
+MALLOW_INTERNAL void worker_poll(struct worker *worker, const void *caller) {
+    const uint32_t state = atomic_load_explicit(&worker->state, memory_order_acquire);
+    if (state != WORKER_NONE || worker->os->sealed) {
+        return; // sealed: nothing may be given back
+    }
+    const int error = errno;
+    if (worker_may_start(worker, (uintptr_t)caller)) {
+        worker_start(worker);
+    } else {
+        worker_step(worker, heap_current());
+    }
+    errno = error;
+}
+
+MALLOW_INTERNAL void worker_stop(struct worker *worker, bool for_good) {
+    if (worker->process_id != 0 && worker->process_id != getpid()) {
+        return; // a child by vfork, say: the thread is its parent's
+    }
+    os_lock_take(&worker->lock);
+    if (for_good) {
+        atomic_store_explicit(&worker->barred, true, memory_order_relaxed);
+    }
+    while (atomic_load_explicit(&worker->state, memory_order_acquire) == WORKER_STARTING) {
+        os_lock_drop(&worker->lock); // another thread is creating it
+        os_wait(&worker->bell, atomic_load_explicit(&worker->bell, memory_order_relaxed), 1000000);
+        os_lock_take(&worker->lock);
+    }
+    const bool runs = worker_is_running(worker);
+    if (runs) {
+        atomic_store_explicit(&worker->state, WORKER_STOPPING, memory_order_release);
+        atomic_fetch_add_explicit(&worker->bell, 1, memory_order_release);
+        os_wake(&worker->bell);
+    }
+    os_lock_drop(&worker->lock);
+    if (runs) {
+        (void)pthread_join(worker->thread, NULL);
+        worker_lift_trim(worker, false);
+        atomic_store_explicit(&worker->state, WORKER_NONE, memory_order_release);
+        os_raise_work(worker->os); // whatever it was at
+    }
+}
+
+MALLOW_INTERNAL void worker_fork_prepare(struct worker *worker) {
+    os_lock_take_for_fork(&worker->lock);
+    os_lock_take_for_fork(&worker->holes.lock);
+}
+
+MALLOW_INTERNAL void worker_fork_parent(struct worker *worker) {
+    os_lock_drop_after_fork(&worker->holes.lock);
+    os_lock_drop_after_fork(&worker->lock);
+}
+
+MALLOW_INTERNAL void worker_fork_child(struct worker *worker) {
+    os_lock_renew(&worker->holes.lock);
+    os_lock_renew(&worker->lock);
+    worker_lift_trim(worker, false);
+    atomic_store_explicit(&worker->state, WORKER_NONE, memory_order_relaxed);
+    atomic_store_explicit(&worker->stepping, 0, memory_order_relaxed);
+    // A child that soon executes another program needs none: the next free that adds to what is
+    // kept raises it.
+    atomic_store_explicit(&worker->os->work, 0, memory_order_relaxed);
+    worker->process_id = getpid();
+}

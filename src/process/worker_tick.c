@@ -1,0 +1,120 @@
+// SPDX-License-Identifier: MIT
+// Worker, one look: see worker.h.
+#include "process/worker.h"
+
+#include <time.h>
+
+#include "base/bits.h"
+
+enum {
+    WORKER_PATIENCE = 2,    // looks for which a slab must have stayed as it is
+    WORKER_STEP_SLICES = 4, // slabs looked at in a step
+};
+
+// As little as this is left alone: a thread costs more.
+#define WORKER_FLOOR_BYTES ((size_t)256 << 10)
+
+// The clock of the kernel's ticks, which is read without a system call whatever the hardware.
+MALLOW_INTERNAL uint64_t worker_now_ms(void) {
+    struct timespec now = {0, 0};
+    (void)clock_gettime(CLOCK_MONOTONIC_COARSE, &now);
+    return (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000;
+}
+
+static size_t worker_kept_bytes(const struct worker *worker) {
+    os_lock_take(&worker->arenas->lock);
+    size_t kept = worker->arenas->dirty_slices << MALLOW_SLICE_SHIFT;
+    os_lock_drop(&worker->arenas->lock);
+    os_lock_take(&worker->huges->map->lock);
+    kept += worker->huges->cache.bytes;
+    os_lock_drop(&worker->huges->map->lock);
+    return kept;
+}
+
+static void worker_count(struct worker *worker, size_t bytes) {
+    atomic_fetch_add_explicit(&worker->released_bytes, bytes, memory_order_relaxed);
+}
+
+// A round over the slabs, broken off when the thread is asked to end. *pending: slabs left for
+// later ones.
+static void worker_purge_holes(struct worker *worker, size_t *pending) {
+    const struct heap_holes_way way = {worker_now_ms(), NULL, WORKER_PATIENCE, UINT32_MAX};
+    size_t slice = 0;
+    heap_holes_begin(&worker->holes);
+    for (size_t before = SIZE_MAX; slice != before;) {
+        if (!worker_is_running(worker)) {
+            break;
+        }
+        before = slice;
+        const struct heap_holes_result part =
+            heap_holes_look(&worker->holes, &way, &slice, MALLOW_CHUNK_SLICES);
+        *pending += part.pending_count;
+        worker_count(worker, part.released_bytes);
+    }
+    heap_holes_end(&worker->holes);
+}
+
+MALLOW_INTERNAL bool worker_tick(struct worker *worker) {
+    size_t pending = 0;
+    const size_t huge_bytes = huge_idle_look(worker->huges);
+    const size_t arena_bytes = arena_idle_look(worker->arenas);
+    worker_count(worker, huge_idle_purge(worker->huges, huge_bytes) +
+                             arena_idle_purge(worker->arenas, arena_bytes));
+    worker_purge_holes(worker, &pending);
+    return pending != 0 || worker_kept_bytes(worker) > WORKER_FLOOR_BYTES;
+}
+
+static void worker_step_look(struct worker *worker) {
+    const uint64_t now = worker_now_ms();
+    if (now - worker->tick_ms < MALLOW_TICK_MS || worker->step_round) {
+        return;
+    }
+    worker->tick_ms = now;
+    worker->idle_huge_bytes = huge_idle_look(worker->huges);
+    worker->idle_arena_bytes = arena_idle_look(worker->arenas);
+    if (worker_kept_bytes(worker) <= WORKER_FLOOR_BYTES && worker->step_pending == 0) {
+        atomic_store_explicit(&worker->os->work, 0, memory_order_relaxed);
+    }
+    heap_holes_begin(&worker->holes);
+    worker->step_round = true;
+    worker->step_slice = 0;
+    worker->step_pending = 0;
+}
+
+// Takes what a purge has released off what is still to be; all of it if it has released nothing.
+static void worker_step_done(size_t *idle_bytes, size_t released) {
+    *idle_bytes -= released != 0 ? bits_min(released, *idle_bytes) : *idle_bytes;
+}
+
+static size_t worker_step_holes(struct worker *worker, const struct heap *mine) {
+    const struct heap_holes_way way = {worker_now_ms(), mine, WORKER_PATIENCE, 1};
+    const size_t before = worker->step_slice;
+    const struct heap_holes_result part =
+        heap_holes_look(&worker->holes, &way, &worker->step_slice, WORKER_STEP_SLICES);
+    worker->step_pending += part.pending_count;
+    if (worker->step_slice == before && part.released_bytes == 0) {
+        heap_holes_end(&worker->holes);
+        worker->step_round = false;
+    }
+    return part.released_bytes;
+}
+
+MALLOW_INTERNAL void worker_step(struct worker *worker, const struct heap *mine) {
+    if (atomic_exchange_explicit(&worker->stepping, 1, memory_order_acquire) != 0) {
+        return; // another thread is at it
+    }
+    worker_step_look(worker);
+    size_t released = 0;
+    if (worker->idle_huge_bytes != 0) {
+        released = huge_idle_purge(worker->huges,
+                                   bits_min(worker->idle_huge_bytes, MALLOW_UNMAP_BYTES));
+        worker_step_done(&worker->idle_huge_bytes, released);
+    } else if (worker->idle_arena_bytes != 0) {
+        released = arena_idle_purge(worker->arenas, 1); // one piece
+        worker_step_done(&worker->idle_arena_bytes, released);
+    } else if (worker->step_round) {
+        released = worker_step_holes(worker, mine);
+    }
+    worker_count(worker, released);
+    atomic_store_explicit(&worker->stepping, 0, memory_order_release);
+}

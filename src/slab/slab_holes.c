@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: MIT
+// Holes: see slab_holes.h.
+#include "slab/slab_holes.h"
+
+MALLOW_RACY_READ static void view_copy_bits(struct slab_view *view, const struct slab *slab,
+                                            const struct slab_remote *remote) {
+    const bool pending = (slab_owner(slab) & SLAB_OWNER_PENDING) != 0;
+    const size_t word_count = (view->capacity_count + 63) / 64;
+    for (size_t i = 0; i < word_count; i++) {
+        view->free_bits[i] = *(const volatile uint64_t *)&slab->bits[i];
+        if (pending) {
+            view->free_bits[i] |= atomic_load_explicit(&remote->bits[i], memory_order_relaxed);
+        }
+    }
+    if (*(const volatile uint32_t *)&slab->used_count >= SLAB_CURRENT &&
+        slab->class_index < MALLOW_DIRECT_CLASS_COUNT) {
+        const uint64_t *const word = *(uint64_t *const volatile *)&slab->word;
+        const size_t word_index = (size_t)(word - slab->bits);
+        if (word_index < MALLOW_SLAB_WORDS) {
+            view->free_bits[word_index] = 0;
+        }
+    }
+}
+
+MALLOW_RACY_READ MALLOW_INTERNAL bool slab_view_take(struct slab_view *view,
+                                                     const struct slab *slab,
+                                                     const struct slab_remote *remote,
+                                                     uintptr_t span_start) {
+    if (__atomic_load_n(&slab->kind, __ATOMIC_ACQUIRE) != SLAB_BLOCKS) {
+        return false;
+    }
+    const volatile struct slab *const header = slab;
+    view->span_start = span_start;
+    view->span_end = span_start + ((size_t)header->slice_count << MALLOW_SLICE_SHIFT);
+    view->start_address = header->start_address;
+    view->block_bytes = header->block_bytes;
+    view->capacity_count = bits_min(slab_capacity(slab), MALLOW_SLAB_CAPACITY_MAX);
+    view_copy_bits(view, slab, remote);
+    // Caught while it was given up or made: nothing can be told.
+    return view->block_bytes != 0 && view->start_address - span_start < MALLOW_SLICE_BYTES &&
+           view->start_address + view->capacity_count * view->block_bytes <= view->span_end &&
+           __atomic_load_n(&slab->kind, __ATOMIC_ACQUIRE) == SLAB_BLOCKS;
+}
+
+// The first block from `index` on that is free (or not), or the capacity.
+static size_t view_find(const struct slab_view *view, size_t index, bool is_free) {
+    while (index < view->capacity_count) {
+        const uint64_t word = view->free_bits[index / 64];
+        const uint64_t wanted = (is_free ? word : ~word) & (~UINT64_C(0) << (index % 64));
+        if (wanted != 0) {
+            return bits_min(index / 64 * 64 + bits_lowest(wanted), view->capacity_count);
+        }
+        index = (index / 64 + 1) * 64;
+    }
+    return view->capacity_count;
+}
+
+MALLOW_INTERNAL bool slab_view_next(const struct slab_view *view, size_t page_bytes, size_t *index,
+                                    struct slab_hole *hole) {
+    const uintptr_t opened_end = view->start_address + view->capacity_count * view->block_bytes;
+    while (*index <= view->capacity_count) {
+        const size_t first = view_find(view, *index, true);
+        const size_t end = view_find(view, first, false);
+        uintptr_t low = first != 0 ? view->start_address + first * view->block_bytes
+                                   : view->span_start;
+        uintptr_t high = end < view->capacity_count ? view->start_address + end * view->block_bytes
+                                                    : view->span_end;
+        *index = end < view->capacity_count ? end : view->capacity_count + 1;
+        low = bits_align_up(low, page_bytes);
+        high = bits_align_down(high, page_bytes);
+        if (low < high) {
+            *hole = (struct slab_hole){low, high - low,
+                                       bits_min(high, bits_max(low, opened_end)) - low};
+            return true;
+        }
+    }
+    return false;
+}
+
+MALLOW_INTERNAL uint32_t slab_view_print(const struct slab_view *view) {
+    uint64_t print = view->start_address ^ (view->capacity_count << 40) ^ view->block_bytes;
+    for (size_t i = 0; i * 64 < view->capacity_count; i++) {
+        print = (print ^ view->free_bits[i]) * UINT64_C(0x9e3779b97f4a7c15);
+        print ^= print >> 29;
+    }
+    return (uint32_t)(print >> 16) | 1U;
+}

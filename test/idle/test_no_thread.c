@@ -1,0 +1,125 @@
+// SPDX-License-Identifier: MIT
+// Where no thread can be had, by option, in a sandbox, or because pthread_create fails, free memory
+// comes back in small steps of the calls that the program goes on making.
+//
+//   idle_no_thread off|sandbox|failing
+#include "idle.h"
+
+#include <dlfcn.h>
+#include <stdatomic.h>
+#include <sys/prctl.h>
+
+enum { FILL = 64 << 20, SLACK_KIB = 4000 };
+
+// ---- pthread_create that fails on request ------------------------------------------------------------
+
+static atomic_int failures_left;
+static atomic_int failures;
+
+int pthread_create(pthread_t *thread, const pthread_attr_t *attributes, void *(*start)(void *),
+                   void *argument)
+{
+    if (atomic_load(&failures_left) > 0) {
+        atomic_fetch_sub(&failures_left, 1);
+        atomic_fetch_add(&failures, 1);
+        return EAGAIN;
+    }
+    int (*real)(pthread_t *, const pthread_attr_t *, void *(*)(void *), void *) = NULL;
+    *(void **)&real = dlsym(RTLD_NEXT, "pthread_create");
+    return real(thread, attributes, start, argument);
+}
+
+// ---- A program that goes on, with little --------------------------------------------------------------
+
+// Each block is the only one of its size class in use, so each free is of the last block of a slab.
+static void go_on(unsigned milliseconds)
+{
+    for (unsigned waited = 0; waited < milliseconds; waited += 5) {
+        for (int i = 0; i < 20; i++) {
+            unsigned char *const block = fam_malloc(100 * KIB);
+            CHECK(block != NULL, "malloc");
+            block[0] = 1;
+            errno = 4321;
+            fam_free(block);
+            CHECK(errno == 4321, "free changed errno to %d", errno);
+        }
+        rest_ms(5);
+    }
+}
+
+static void fill_and_free(void)
+{
+    struct load load;
+    load_fill(&load, FILL / 2 / 400, 400);
+    load_free(&load);
+    for (int round = 0; round < 3; round++) {
+        load_fill(&load, 3, 10 * MIB);
+        load_free(&load);
+    }
+}
+
+static void expect_steps(size_t before)
+{
+    fill_and_free();
+    const size_t full = process_rss_kib();
+    CHECK(full > before + 16 * KIB, "only %zu KiB after %zu", full, before);
+    for (int tries = 0; process_rss_kib() > before + SLACK_KIB; tries++) {
+        CHECK(tries < 30, "%zu KiB before, %zu with all in use, %zu now", before, full, process_rss_kib());
+        CHECK(thread_count() == 1, "%zu threads", thread_count());
+        go_on(100);
+    }
+}
+
+// Pages inside slabs that are partly in use come back by the same steps.
+static void expect_steps_in_slabs(void)
+{
+    struct chance chance = {11};
+    struct load load;
+    const size_t before = process_rss_kib();
+    load_fill(&load, FILL / 900, 900);
+    load_thin_out(&load, 20, &chance);
+    const size_t full = process_rss_kib();
+    for (int tries = 0; process_rss_kib() > before + FILL / KIB * 35 / 100; tries++) {
+        CHECK(tries < 60, "%zu KiB before, %zu full, %zu now", before, full, process_rss_kib());
+        CHECK(thread_count() == 1, "%zu threads", thread_count());
+        go_on(100);
+    }
+    load_check(&load);
+    load_free(&load);
+}
+
+int main(int count, char **arguments)
+{
+    const char *const why = count > 1 ? arguments[1] : "";
+    struct load load;
+    load_fill(&load, 1000, 400);
+    load_free(&load);
+    const size_t before = process_rss_kib() + FILL / KIB / 200;
+    if (strcmp(why, "sandbox") == 0) {
+        fill_and_free();
+        CHECK(wait_for_threads(2, 100), "%zu threads", thread_count());
+        CHECK(prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0, "prctl");
+        CHECK(thread_count() == 1, "a thread in a sandbox");
+        CHECK(prctl(PR_GET_NO_NEW_PRIVS, 0, 0, 0, 0) == 1, "prctl has not passed it on");
+        errno = 0;
+        CHECK(prctl(-1, 0, 0, 0, 0) == -1 && errno == EINVAL, "prctl of nothing");
+        go_on(2000);
+    } else if (strcmp(why, "failing") == 0) {
+        atomic_store(&failures_left, 1000000);
+    } else {
+        CHECK(strcmp(why, "off") == 0, "off, sandbox or failing");
+    }
+    expect_steps(before);
+    expect_steps_in_slabs();
+    if (strcmp(why, "failing") == 0) {
+        CHECK(atomic_load(&failures) > 0, "pthread_create was never called");
+        CHECK(atomic_load(&failures) < 10, "pthread_create was called %d times in vain", failures);
+        atomic_store(&failures_left, 0);
+        for (int tries = 0; thread_count() == 1; tries++) { // it is tried again, later
+            CHECK(tries < 100, "no thread though it could be had");
+            fill_and_free();
+            go_on(100);
+        }
+    }
+    return 0;
+}

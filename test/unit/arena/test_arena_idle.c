@@ -1,0 +1,170 @@
+// SPDX-License-Identifier: MIT
+// Arena, idle memory: what counts as not needed, and giving it back from above.
+#include "arena/arena.h"
+
+#include "world.h"
+
+static struct arena_world world;
+static struct arena_set *const set = &world.arenas;
+
+static int begin(void **state) {
+    (void)state;
+    arena_world_begin(&world);
+    return 0;
+}
+
+static int end(void **state) {
+    (void)state;
+    arena_world_end(&world);
+    return 0;
+}
+
+static void take_all(struct arena_span *spans, unsigned count) {
+    for (unsigned i = 0; i < count; i++) {
+        spans[i] = arena_take(set, 1, 1);
+        assert_non_null(spans[i].slab);
+        *(unsigned char *)spans[i].address = 1;
+    }
+}
+
+static void give_all(const struct arena_span *spans, unsigned count) {
+    for (unsigned i = 0; i < count; i++) {
+        arena_give(set, spans[i].slab, 1);
+    }
+}
+
+CASE(what_was_just_freed_is_not_idle_before_two_whole_intervals) {
+    struct arena_span spans[20];
+    take_all(spans, 20);
+    assert_int_equal(arena_idle_look(set), 0);
+    give_all(spans, 20);
+    assert_int_equal(arena_idle_look(set), 0); // freed within this interval
+    assert_int_equal(arena_idle_look(set), 0); // one whole interval
+    assert_int_equal(arena_idle_look(set), 20 * MALLOW_SLICE_BYTES);
+}
+
+CASE(what_is_taken_and_freed_again_is_not_idle) {
+    struct arena_span spans[20];
+    take_all(spans, 20);
+    give_all(spans, 20);
+    for (unsigned round = 0; round < 5; round++) {
+        (void)arena_idle_look(set);
+        take_all(spans, 15);
+        give_all(spans, 15);
+    }
+    assert_int_equal(arena_idle_look(set), 5 * MALLOW_SLICE_BYTES); // what no round has needed
+}
+
+CASE(a_purge_begins_at_the_highest_address_and_stops_at_what_was_asked) {
+    struct arena_span spans[80];
+    take_all(spans, 80);
+    give_all(spans, 80);
+    const size_t released = arena_idle_purge(set, 10 * MALLOW_SLICE_BYTES);
+    assert_true(released >= 10 * MALLOW_SLICE_BYTES);
+    assert_true(released < (10 + MALLOW_PURGE_SLICES) * MALLOW_SLICE_BYTES);
+    arena_world_check(&world);
+    uintptr_t highest_dirty = 0;
+    uintptr_t lowest_clean = UINTPTR_MAX;
+    for (unsigned i = 0; i < 80; i++) {
+        const bool dirty = *(unsigned char *)spans[i].address != 0;
+        highest_dirty = dirty ? bits_max(highest_dirty, spans[i].address) : highest_dirty;
+        lowest_clean = dirty ? lowest_clean : bits_min(lowest_clean, spans[i].address);
+    }
+    assert_true(highest_dirty < lowest_clean);
+}
+
+CASE(a_purge_of_more_than_there_is_gives_all_back_and_no_more) {
+    struct arena_span spans[100]; // more than one chunk
+    take_all(spans, 100);
+    const struct arena_span kept = arena_take(set, 3, 1);
+    memset((void *)kept.address, 7, 3 * MALLOW_SLICE_BYTES);
+    give_all(spans, 100);
+    assert_int_equal(arena_idle_purge(set, SIZE_MAX), 100 * MALLOW_SLICE_BYTES);
+    assert_int_equal(set->dirty_slices, 0);
+    assert_int_equal(arena_idle_purge(set, SIZE_MAX), 0);
+    assert_true(unit_is_all((void *)kept.address, 7, 3 * MALLOW_SLICE_BYTES));
+    arena_world_check(&world);
+    const struct arena_span again = arena_take(set, 1, 1);
+    assert_true(again.zeroed);
+}
+
+CASE(secondary_arenas_are_purged_and_unmapped_when_they_are_free) {
+    struct arena_span spans[WORLD_SLICES + 20];
+    take_all(spans, WORLD_SLICES + 20);
+    assert_non_null(set->secondary);
+    give_all(spans, WORLD_SLICES + 20);
+    const size_t dirty = set->dirty_slices;
+    assert_int_equal(arena_idle_purge(set, SIZE_MAX), dirty << MALLOW_SLICE_SHIFT);
+    assert_null(set->secondary);
+    arena_world_check(&world);
+}
+
+CASE(much_that_is_kept_raises_work_and_little_does_not) {
+    enum { LITTLE = (int)(MALLOW_WORK_BYTES >> MALLOW_SLICE_SHIFT) };
+    struct arena_span spans[LITTLE + 1];
+    take_all(spans, LITTLE + 1);
+    give_all(spans, LITTLE);
+    assert_int_equal(atomic_load(&world.os.work), 0);
+    arena_give(set, spans[LITTLE].slab, 1);
+    assert_int_equal(atomic_load(&world.os.work), 1);
+}
+
+CASE(a_lifted_limit_keeps_what_is_freed) {
+    struct arena_span spans[20];
+    set->trim_slices = 5;
+    set->trim_lifted = true;
+    take_all(spans, 20);
+    give_all(spans, 20);
+    assert_int_equal(set->dirty_slices, 20);
+    set->trim_lifted = false;
+    take_all(spans, 20);
+    give_all(spans, 20);
+    assert_int_equal(set->dirty_slices, 5);
+}
+
+// Against a model: at any time, a look tells the fewest dirty slices of the last two intervals.
+CASE(looks_agree_with_a_model_over_random_work) {
+    struct unit_chance chance = unit_chance_begin();
+    struct arena_span spans[64];
+    unsigned count = 0;
+    size_t low = 0;
+    size_t low_before = 0;
+    for (unsigned step = 0; step < 20000; step++) {
+        const unsigned what = unit_below(&chance, 100);
+        if (what < 50 && count < 64) {
+            take_all(&spans[count++], 1);
+        } else if (what < 97 && count > 0) {
+            const unsigned index = unit_below(&chance, count);
+            arena_give(set, spans[index].slab, 1);
+            spans[index] = spans[--count];
+        } else if (what == 98) {
+            (void)arena_idle_purge(set, unit_below(&chance, 8) * MALLOW_SLICE_BYTES);
+        } else if (what == 99) {
+            const size_t idle = bits_min(low, low_before);
+            assert_int_equal(arena_idle_look(set), idle << MALLOW_SLICE_SHIFT);
+            low_before = low;
+            low = set->dirty_slices;
+        }
+        low = bits_min(low, set->dirty_slices);
+        arena_world_check(&world);
+    }
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(
+            what_was_just_freed_is_not_idle_before_two_whole_intervals, begin, end),
+        cmocka_unit_test_setup_teardown(what_is_taken_and_freed_again_is_not_idle, begin, end),
+        cmocka_unit_test_setup_teardown(
+            a_purge_begins_at_the_highest_address_and_stops_at_what_was_asked, begin, end),
+        cmocka_unit_test_setup_teardown(
+            a_purge_of_more_than_there_is_gives_all_back_and_no_more, begin, end),
+        cmocka_unit_test_setup_teardown(
+            secondary_arenas_are_purged_and_unmapped_when_they_are_free, begin, end),
+        cmocka_unit_test_setup_teardown(much_that_is_kept_raises_work_and_little_does_not, begin,
+                                        end),
+        cmocka_unit_test_setup_teardown(a_lifted_limit_keeps_what_is_freed, begin, end),
+        cmocka_unit_test_setup_teardown(looks_agree_with_a_model_over_random_work, begin, end),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

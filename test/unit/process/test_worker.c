@@ -1,0 +1,155 @@
+// SPDX-License-Identifier: MIT
+// The worker's looks and steps, without its thread: what one does, and in how many system calls.
+#include "process/worker.h"
+
+#include <errno.h>
+
+#include "../heap/heap_world.h"
+
+static struct heap_world world;
+static struct worker worker;
+
+static int begin(void **state) {
+    (void)state;
+    heap_world_begin(&world);
+    memset(&worker, 0, sizeof worker);
+    worker.os = &world.arena.os;
+    worker.arenas = &world.arena.arenas;
+    worker.huges = &world.huges;
+    worker.holes.shared = &world.shared;
+    return 0;
+}
+
+static int end(void **state) {
+    (void)state;
+    heap_holes_forget(&worker.holes);
+    heap_world_end(&world);
+    return 0;
+}
+
+// Large blocks that are freed: dirty slices.
+static void leave_dirty(unsigned count) {
+    uintptr_t blocks[64];
+    for (unsigned i = 0; i < count; i++) {
+        blocks[i] = heap_allocate(world.heap, 100000, false);
+        memset((void *)blocks[i], 1, 100000);
+    }
+    for (unsigned i = 0; i < count; i++) {
+        assert_true(heap_free(&world.shared, world.heap, blocks[i]));
+    }
+    assert_true(world.arena.arenas.dirty_slices >= 2 * count);
+}
+
+static uint64_t calls(void) {
+    const struct os *const os = &world.arena.os;
+    return atomic_load(&os->map_count) + atomic_load(&os->unmap_count) +
+           atomic_load(&os->advise_count) + atomic_load(&os->remap_count);
+}
+
+CASE(the_third_look_gives_back_what_was_free_before_the_first) {
+    leave_dirty(30);
+    assert_true(worker_tick(&worker));
+    assert_true(worker_tick(&worker));
+    assert_int_equal(atomic_load(&worker.released_bytes), 0);
+    assert_false(worker_tick(&worker)); // and nothing is left
+    assert_int_equal(world.arena.arenas.dirty_slices, 0);
+    assert_true(atomic_load(&worker.released_bytes) >= 30 * 100000);
+}
+
+CASE(a_look_leaves_alone_what_is_used_in_between) {
+    for (unsigned round = 0; round < 6; round++) {
+        leave_dirty(30);
+        assert_true(worker_tick(&worker));
+    }
+    assert_int_equal(atomic_load(&worker.released_bytes), 0);
+}
+
+// Time does not stand still here: the steps are told that their last look was long ago.
+static void let_time_pass(void) {
+    worker.tick_ms = 0;
+}
+
+CASE(a_step_makes_one_system_call_at_most_and_many_do_all) {
+    leave_dirty(30);
+    huge_idle_purge(&world.huges, SIZE_MAX);
+    os_raise_work(worker.os);
+    unsigned steps = 0;
+    for (; world.arena.arenas.dirty_slices != 0; steps++) {
+        assert_true(steps < 10000);
+        const uint64_t before = calls();
+        worker_step(&worker, world.heap);
+        // The table of looks is mapped once, at the first.
+        assert_true(calls() - before <= (steps == 0 ? 2 : 1));
+        let_time_pass();
+    }
+    assert_true(steps >= 60 / MALLOW_PURGE_SLICES);
+    for (; atomic_load(&worker.os->work) != 0; steps++) { // and then it rests
+        assert_true(steps < 10000);
+        worker_step(&worker, world.heap);
+        let_time_pass();
+    }
+}
+
+CASE(steps_do_not_look_again_before_it_is_time) {
+    leave_dirty(30);
+    for (unsigned i = 0; i < 500; i++) {
+        worker_step(&worker, world.heap);
+    }
+    assert_int_equal(atomic_load(&worker.released_bytes), 0);
+}
+
+CASE(who_finds_another_thread_stepping_does_nothing) {
+    leave_dirty(10);
+    atomic_store(&worker.stepping, 1);
+    const uint64_t before = calls();
+    for (unsigned i = 0; i < 100; i++) {
+        let_time_pass();
+        worker_step(&worker, world.heap);
+    }
+    assert_int_equal(calls(), before);
+}
+
+CASE(nothing_is_started_before_the_process_has_begun_and_errno_is_kept) {
+    atomic_store(&worker.wanted, true);
+    os_raise_work(worker.os);
+    errno = 4711;
+    worker_poll(&worker, (const void *)(uintptr_t)begin);
+    assert_int_equal(errno, 4711);
+    assert_int_equal(atomic_load(&worker.state), WORKER_NONE);
+}
+
+CASE(it_starts_for_the_program_not_for_libc_and_stops_when_told) {
+    worker_begin(&worker);
+    atomic_store(&worker.wanted, true);
+    os_raise_work(worker.os);
+    worker_poll(&worker, (const void *)((uintptr_t)&getpid + 1));
+    assert_int_equal(atomic_load(&worker.state), WORKER_NONE);
+    worker_poll(&worker, (const void *)(uintptr_t)begin);
+    assert_true(worker_is_running(&worker));
+    worker_stop(&worker, false);
+    assert_int_equal(atomic_load(&worker.state), WORKER_NONE);
+    worker_poll(&worker, (const void *)(uintptr_t)begin);
+    assert_true(worker_is_running(&worker)); // again
+    worker_stop(&worker, true);
+    worker_poll(&worker, (const void *)(uintptr_t)begin);
+    assert_int_equal(atomic_load(&worker.state), WORKER_NONE); // and never more
+    assert_int_equal(atomic_load(&worker.start_count), 2);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(
+            the_third_look_gives_back_what_was_free_before_the_first, begin, end),
+        cmocka_unit_test_setup_teardown(a_look_leaves_alone_what_is_used_in_between, begin, end),
+        cmocka_unit_test_setup_teardown(a_step_makes_one_system_call_at_most_and_many_do_all,
+                                        begin, end),
+        cmocka_unit_test_setup_teardown(steps_do_not_look_again_before_it_is_time, begin, end),
+        cmocka_unit_test_setup_teardown(who_finds_another_thread_stepping_does_nothing, begin,
+                                        end),
+        cmocka_unit_test_setup_teardown(
+            nothing_is_started_before_the_process_has_begun_and_errno_is_kept, begin, end),
+        cmocka_unit_test_setup_teardown(
+            it_starts_for_the_program_not_for_libc_and_stops_when_told, begin, end),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
