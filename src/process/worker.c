@@ -211,7 +211,7 @@ static void worker_start(struct worker *worker) {
 MALLOW_INTERNAL void worker_poll(struct worker *worker, const void *caller) {
     const uint32_t state = atomic_load_explicit(&worker->state, memory_order_acquire);
     if (state != WORKER_NONE || worker->os->sealed) {
-        return;
+        return; // sealed: nothing may be given back
     }
     const int error = errno;
     if (worker_may_start(worker, (uintptr_t)caller)) {
