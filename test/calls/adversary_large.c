@@ -93,8 +93,9 @@ void adversary_trim(void) {
     phase("more is freed than is kept", false);
     for (unsigned round = 0; round < 2; round++) {
         for (size_t i = 0; i < BLOCKS; i++) {
-            blocks[i] = counted_malloc(round == 0 ? 50000 : 2000 + i % 50 * 1500);
-            touch(blocks[i], 8000);
+            const size_t size = round == 0 ? 50000 : 2000 + i % 50 * 1500;
+            blocks[i] = counted_malloc(size);
+            touch(blocks[i], size);
         }
         array_shuffle(blocks, BLOCKS);
         for (size_t i = 0; i < BLOCKS; i++) {
@@ -147,7 +148,7 @@ void adversary_huge(void) {
             blocks[index] = counted_calloc(1, size);
             break;
         case 1:
-            blocks[index] = counted_aligned((size_t)1 << (16 + random_below(7)), size);
+            blocks[index] = counted_aligned((size_t)1 << (16 + random_below(6)), size);
             break;
         default:
             blocks[index] = counted_malloc(size);

@@ -187,7 +187,7 @@ void adversary_random(void) {
 void adversary_aligned(void) {
     enum { ROUNDS = 3 };
     phase("aligned", false);
-    for (size_t alignment = 16; alignment <= (size_t)4 << 20; alignment *= 2) {
+    for (size_t alignment = 16; alignment <= (size_t)2 << 20; alignment *= 2) {
         for (size_t size = 8; size <= (size_t)2 << 20; size = size * 5 + 24) {
             void *blocks[ROUNDS];
             for (unsigned i = 0; i < ROUNDS; i++) {

@@ -89,7 +89,12 @@ def rare(figures, bound):
 
 
 def table(arguments):
-    results = {name: adversary(arguments, library)[0] for name, library in arguments.allocators}
+    results = {}
+    for name, library in arguments.allocators:
+        try:
+            results[name] = adversary(arguments, library)[0]
+        except RuntimeError as error:  # some reserve more address space than valgrind has
+            print(f"{name}: does not run under valgrind: {str(error).strip().splitlines()[-1]}", file=sys.stderr)
     print("Instructions of the most expensive call (system calls of the call with most of them):\n")
     print("| allocator | " + " | ".join(CALLS) + " | above 1,024, ppm | steady state, system calls | first call |")
     print("|---" * (len(CALLS) + 4) + "|")
