@@ -27,6 +27,7 @@
 #include "heap/heap.c"
 #include "heap/heap_queue.c"
 #include "heap/heap_remote.c"
+#include "heap/heap_settle.c"
 #include "heap/heap_slow.c"
 #include "heap/heap_adopt.c"
 #include "heap/heap_free.c"

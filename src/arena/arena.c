@@ -63,58 +63,86 @@ MALLOW_INTERNAL struct slab_remote *arena_remote_of(const struct arena_set *set,
     return &arena->remotes[slab - arena->slabs];
 }
 
-static struct arena_span arena_take_at_locked(struct arena_set *set, struct arena *arena,
-                                              struct chunk_place place, unsigned slice_count) {
+static void arena_set_dirty(struct arena_set *set, size_t slices) {
+    __atomic_store_n(&set->dirty_slices, slices, __ATOMIC_RELAXED);
+}
+
+// Whether little is left that the next spans could be taken from without a system call.
+static void arena_set_low_locked(struct arena_set *set) {
+    const struct arena *const arena = &set->primary;
+    const bool low = arena->slice_count != 0 && !arena_is_prepared(arena);
+    if (unlikely(low != set->low)) {
+        __atomic_store_n(&set->low, low, __ATOMIC_RELAXED);
+    }
+}
+
+static void arena_take_at_locked(struct arena_set *set, struct arena *arena,
+                                 struct chunk_place place, unsigned slice_count,
+                                 struct arena_span *span) {
     const unsigned dirty_count =
         chunk_map_take(&arena->map, place.chunk_index, place.slice_index, slice_count);
-    set->dirty_slices -= dirty_count;
-    arena->free_slices -= slice_count;
     const size_t slice = (size_t)place.chunk_index * MALLOW_CHUNK_SLICES + place.slice_index;
-    return (struct arena_span){&arena->slabs[arena_slot_of(arena, slice)],
-                               arena->base + (slice << MALLOW_SLICE_SHIFT), dirty_count == 0};
+    if (dirty_count != 0) {
+        arena_set_dirty(set, set->dirty_slices - dirty_count);
+    }
+    arena->free_slices -= slice_count;
+    arena_set_low_locked(set);
+    span->slab = &arena->slabs[arena_slot_of(arena, slice)];
+    span->address = arena->base + (slice << MALLOW_SLICE_SHIFT);
+    span->zeroed = dirty_count == 0;
 }
 
-// Takes a span from `arena`, committing more of it if `may_grow`.
-static struct arena_span arena_take_from_locked(struct arena_set *set, struct arena *arena,
-                                                unsigned slice_count, unsigned align_slices,
-                                                bool may_grow) {
-    if (arena->slice_count == 0) {
-        return (struct arena_span){NULL, 0, false};
-    }
-    struct chunk_place place = chunk_map_find(&arena->map, slice_count, align_slices);
-    if (!place.found && may_grow &&
-        arena_commit_locked(set, arena, slice_count, align_slices)) {
-        place = chunk_map_find(&arena->map, slice_count, align_slices);
-    }
-    if (!place.found) {
-        return (struct arena_span){NULL, 0, false};
-    }
-    return arena_take_at_locked(set, arena, place, slice_count);
+MALLOW_INTERNAL bool arena_prepare(struct arena_set *set) {
+    os_lock_take(&set->lock);
+    const bool grown = set->low && arena_prepare_locked(set, &set->primary);
+    arena_set_low_locked(set);
+    os_lock_drop(&set->lock);
+    return grown;
 }
 
-static struct arena_span arena_take_secondary_locked(struct arena_set *set, unsigned slice_count,
-                                                     unsigned align_slices) {
+// Takes a span from `arena`, committing more of it if need be; false: it has none.
+static bool arena_take_from_locked(struct arena_set *set, struct arena *arena,
+                                   unsigned slice_count, unsigned align_slices,
+                                   struct arena_span *span) {
+    size_t slice = 0;
+    if (likely(arena->free_slices >= slice_count)) {
+        const struct chunk_place place =
+            chunk_map_find(&arena->map, slice_count, align_slices);
+        if (place.found) {
+            arena_take_at_locked(set, arena, place, slice_count, span);
+            return true;
+        }
+    }
+    if (arena->slice_count == 0 ||
+        !arena_commit_locked(set, arena, slice_count, align_slices, &slice)) {
+        return false;
+    }
+    arena_set_low_locked(set);
+    *span = (struct arena_span){&arena->slabs[arena_slot_of(arena, slice)],
+                                arena->base + (slice << MALLOW_SLICE_SHIFT), true, true};
+    return true;
+}
+
+static MALLOW_NOINLINE bool arena_take_secondary_locked(struct arena_set *set,
+                                                        unsigned slice_count,
+                                                        unsigned align_slices,
+                                                        struct arena_span *span) {
     for (struct arena *arena = set->secondary; arena != NULL; arena = arena->next) {
-        const struct arena_span span =
-            arena_take_from_locked(set, arena, slice_count, align_slices, true);
-        if (span.slab != NULL) {
-            return span;
+        if (arena_take_from_locked(set, arena, slice_count, align_slices, span)) {
+            return true;
         }
     }
     struct arena *const added = arena_add_locked(set);
-    if (added == NULL) {
-        return (struct arena_span){NULL, 0, false};
-    }
-    return arena_take_from_locked(set, added, slice_count, align_slices, true);
+    return added != NULL &&
+           arena_take_from_locked(set, added, slice_count, align_slices, span);
 }
 
 MALLOW_INTERNAL struct arena_span arena_take(struct arena_set *set, unsigned slice_count,
                                              unsigned align_slices) {
+    struct arena_span span = {NULL, 0, false, false};
     os_lock_take(&set->lock);
-    struct arena_span span =
-        arena_take_from_locked(set, &set->primary, slice_count, align_slices, true);
-    if (unlikely(span.slab == NULL)) {
-        span = arena_take_secondary_locked(set, slice_count, align_slices);
+    if (unlikely(!arena_take_from_locked(set, &set->primary, slice_count, align_slices, &span))) {
+        (void)arena_take_secondary_locked(set, slice_count, align_slices, &span);
     }
     os_lock_drop(&set->lock);
     return span;
@@ -131,25 +159,81 @@ static size_t arena_purge_span_locked(struct arena_set *set, struct arena *arena
         return 0;
     }
     chunk_map_clean(&arena->map, chunk_index, slice_index, slice_count);
-    set->dirty_slices -= slice_count;
+    arena_set_dirty(set, set->dirty_slices - slice_count);
     atomic_fetch_add_explicit(&set->purged_bytes, bytes, memory_order_relaxed);
     return bytes;
 }
 
-MALLOW_INTERNAL void arena_give(struct arena_set *set, struct slab *slab, unsigned slice_count) {
-    os_lock_take(&set->lock);
+// The arena of a header slot, whatever it says.
+static struct arena *arena_of_slot_locked(struct arena_set *set, const struct slab *slab) {
     struct arena *arena = &set->primary;
-    for (struct arena *other = set->secondary; !arena_has_slab(arena, slab); other = other->next) {
+    for (struct arena *other = set->secondary; !arena_has_slab(arena, slab) && other != NULL;
+         other = other->next) {
         arena = other;
     }
+    return arena;
+}
+
+MALLOW_INTERNAL void arena_give(struct arena_set *set, struct slab *slab, unsigned slice_count) {
+    os_lock_take(&set->lock);
+    struct arena *const arena = arena_of_slot_locked(set, slab);
     const size_t slice = arena_slice_of(arena, slab);
+    chunk_map_give(&arena->map, (unsigned)(slice / MALLOW_CHUNK_SLICES),
+                   (unsigned)(slice % MALLOW_CHUNK_SLICES), slice_count, true);
+    arena->free_slices += slice_count;
+    set->given = slab;
+    arena_set_dirty(set, set->dirty_slices + slice_count);
+    os_lock_drop(&set->lock);
+}
+
+// Purges the run of dirty slices around one of them.
+static size_t arena_purge_run_locked(struct arena_set *set, struct arena *arena, size_t slice) {
     const unsigned chunk_index = (unsigned)(slice / MALLOW_CHUNK_SLICES);
     const unsigned slice_index = (unsigned)(slice % MALLOW_CHUNK_SLICES);
-    chunk_map_give(&arena->map, chunk_index, slice_index, slice_count, true);
-    arena->free_slices += slice_count;
-    set->dirty_slices += slice_count;
-    if (set->dirty_slices > set->trim_slices) {
-        (void)arena_purge_span_locked(set, arena, chunk_index, slice_index, slice_count);
+    const uint64_t dirty = chunk_map_chunk(&arena->map, chunk_index)->dirty_mask;
+    const uint64_t clean_below = ~dirty & ((UINT64_C(1) << slice_index) - 1);
+    const unsigned first = clean_below != 0 ? bits_highest(clean_below) + 1 : 0;
+    const unsigned count = bits_lowest(~(dirty >> first));
+    return arena_purge_span_locked(set, arena, chunk_index, first, count);
+}
+
+// Purges the run of the span given last, if it is still there, else the lowest; 0: nothing done.
+static size_t arena_purge_step_locked(struct arena_set *set) {
+    if (set->given != NULL) {
+        struct arena *const arena = arena_of_slot_locked(set, set->given);
+        const size_t slice = arena_slice_of(arena, set->given);
+        set->given = NULL;
+        if (slice < arena->committed_slices &&
+            (chunk_map_chunk(&arena->map, (unsigned)(slice / MALLOW_CHUNK_SLICES))->dirty_mask >>
+             (slice % MALLOW_CHUNK_SLICES) & 1U) != 0) {
+            return arena_purge_run_locked(set, arena, slice);
+        }
+    }
+    struct arena *arena = set->primary.slice_count != 0 ? &set->primary : set->secondary;
+    for (; arena != NULL; arena = arena == &set->primary ? set->secondary : arena->next) {
+        unsigned chunk_index;
+        if (chunk_map_next(&arena->map, CHUNK_MAP_DIRTY_ROW, 0, &chunk_index)) {
+            const unsigned first = bits_lowest(chunk_map_chunk(&arena->map, chunk_index)->dirty_mask);
+            return arena_purge_run_locked(set, arena,
+                                          (size_t)chunk_index * MALLOW_CHUNK_SLICES + first);
+        }
+    }
+    return 0;
+}
+
+MALLOW_INTERNAL void arena_owe(struct arena_set *set, size_t bytes) {
+    os_lock_take(&set->lock);
+    __atomic_store_n(&set->debt_bytes, set->debt_bytes + bytes, __ATOMIC_RELAXED);
+    os_lock_drop(&set->lock);
+}
+
+MALLOW_INTERNAL void arena_settle(struct arena_set *set) {
+    os_lock_take(&set->lock);
+    if (arena_owes(set)) {
+        const size_t released = arena_purge_step_locked(set);
+        // What cannot be purged is not owed.
+        const size_t rest = released == 0 ? 0 : set->debt_bytes - bits_min(set->debt_bytes, released);
+        __atomic_store_n(&set->debt_bytes, rest, __ATOMIC_RELAXED);
     }
     os_lock_drop(&set->lock);
 }
@@ -167,22 +251,22 @@ MALLOW_INTERNAL bool arena_extend(struct arena_set *set, struct slab *slab, unsi
     os_lock_take(&set->lock);
     const bool fits = (chunk_map_chunk(&arena->map, chunk_index)->free_mask & wanted) == wanted;
     if (fits) {
-        set->dirty_slices -= chunk_map_take(&arena->map, chunk_index, next, more_slices);
+        const unsigned dirty = chunk_map_take(&arena->map, chunk_index, next, more_slices);
+        arena_set_dirty(set, set->dirty_slices - dirty);
         arena->free_slices -= more_slices;
     }
     os_lock_drop(&set->lock);
     return fits;
 }
 
-// Purges dirty slices, from below, until `bytes` are released.
-static size_t arena_purge_locked(struct arena_set *set, struct arena *arena, size_t bytes) {
+// Purges every dirty slice, a run a system call.
+static size_t arena_purge_locked(struct arena_set *set, struct arena *arena) {
     size_t released = 0;
     unsigned from = 0;
     unsigned chunk_index;
-    while (released < bytes &&
-           chunk_map_next(&arena->map, CHUNK_MAP_DIRTY_ROW, from, &chunk_index)) {
+    while (chunk_map_next(&arena->map, CHUNK_MAP_DIRTY_ROW, from, &chunk_index)) {
         uint32_t dirty = chunk_map_chunk(&arena->map, chunk_index)->dirty_mask;
-        while (dirty != 0 && released < bytes) {
+        while (dirty != 0) {
             const unsigned first = bits_lowest(dirty);
             const unsigned count = bits_lowest(~((uint64_t)dirty >> first));
             released += arena_purge_span_locked(set, arena, chunk_index, first, count);
@@ -193,26 +277,14 @@ static size_t arena_purge_locked(struct arena_set *set, struct arena *arena, siz
     return released;
 }
 
-MALLOW_INTERNAL size_t arena_purge_some(struct arena_set *set, size_t bytes) {
-    os_lock_take(&set->lock);
-    size_t released =
-        set->primary.slice_count != 0 ? arena_purge_locked(set, &set->primary, bytes) : 0;
-    for (struct arena *arena = set->secondary; arena != NULL && released < bytes;
-         arena = arena->next) {
-        released += arena_purge_locked(set, arena, bytes - released);
-    }
-    os_lock_drop(&set->lock);
-    return released;
-}
-
 MALLOW_INTERNAL size_t arena_purge_all(struct arena_set *set) {
     os_lock_take(&set->lock);
     size_t released =
-        set->primary.slice_count != 0 ? arena_purge_locked(set, &set->primary, SIZE_MAX) : 0;
+        set->primary.slice_count != 0 ? arena_purge_locked(set, &set->primary) : 0;
     struct arena *next;
     for (struct arena *arena = set->secondary; arena != NULL; arena = next) {
         next = arena->next;
-        released += arena_purge_locked(set, arena, SIZE_MAX);
+        released += arena_purge_locked(set, arena);
         if (arena->free_slices == arena->committed_slices) {
             (void)arena_remove_locked(set, arena);
         }

@@ -8,7 +8,9 @@ enum {
     ARENA_TABLE_ALIGN = 64 << 10,     // the largest page size: parts begin on it
     ARENA_HEADER_BATCH_SLICES = 256,  // headers committed at once: 64 KiB of them
     ARENA_FIRST_STEP_SLICES = 8,      // a small program commits 512 KiB
-    ARENA_STEP_SLICES_MAX = 512,      // 32 MiB
+    ARENA_STEP_SLICES_MAX = MALLOW_CHUNK_SLICES, // what is made free in one call is bounded
+    ARENA_AHEAD_ROW = 3,              // 8 free slices in a row: what most spans need at most
+    ARENA_AHEAD_SLICES = 4 * MALLOW_CHUNK_SLICES, // headers are ready so far beyond what is needed
 };
 
 #define ARENA_BATCH_BYTES ((size_t)ARENA_HEADER_BATCH_SLICES << MALLOW_SLICE_SHIFT)
@@ -38,17 +40,30 @@ static struct arena_layout arena_layout_of(size_t slice_count) {
     return layout;
 }
 
-// Commits headers and remote parts for slices up to `slice_count`.
-static bool arena_commit_headers(struct arena *arena, struct os *os, size_t slice_count) {
-    while (arena->header_slices < slice_count) {
-        const size_t bytes = ARENA_HEADER_BATCH_SLICES * sizeof(struct slab);
-        const size_t slot = arena_slot_of(arena, arena->header_slices);
-        const uintptr_t headers = (uintptr_t)&arena->slabs[slot];
-        const uintptr_t remotes = (uintptr_t)&arena->remotes[slot];
-        if (!os_commit(os, remotes, bytes) || !os_commit(os, headers, bytes)) {
+// Commits the next batch of remote parts, or the headers that belong to the last one: one call.
+static bool arena_commit_header_batch(struct arena *arena, struct os *os) {
+    const size_t bytes = ARENA_HEADER_BATCH_SLICES * sizeof(struct slab);
+    const size_t slot = arena_slot_of(arena, arena->header_slices);
+    if (arena->remote_slices == arena->header_slices) {
+        if (!os_commit(os, (uintptr_t)&arena->remotes[slot], bytes)) {
+            return false;
+        }
+        arena->remote_slices += ARENA_HEADER_BATCH_SLICES;
+    } else {
+        if (!os_commit(os, (uintptr_t)&arena->slabs[slot], bytes)) {
             return false;
         }
         arena->header_slices += ARENA_HEADER_BATCH_SLICES;
+    }
+    return true;
+}
+
+// Commits headers and remote parts for slices up to `slice_count`.
+static bool arena_commit_headers(struct arena *arena, struct os *os, size_t slice_count) {
+    while (arena->header_slices < slice_count) {
+        if (!arena_commit_header_batch(arena, os)) {
+            return false;
+        }
     }
     return true;
 }
@@ -91,6 +106,7 @@ MALLOW_INTERNAL bool arena_reserve(struct arena *arena, struct os *os, size_t by
     arena->slabs = (struct slab *)headers;
     arena->remotes = (struct slab_remote *)remotes;
     arena->header_slices = 0;
+    arena->remote_slices = 0;
     arena->slot_mask = masked ? slice_count - 1 : SIZE_MAX;
     arena->rotation = masked ? (base >> MALLOW_SLICE_SHIFT) & (slice_count - 1) : 0;
     // Every header can be read from the start, as zero, without memory: so any address may be asked
@@ -133,41 +149,61 @@ static bool arena_is_barred(const struct arena *arena, size_t slice) {
     return arena->slot_mask != SIZE_MAX && arena_slot_of(arena, slice) == 0;
 }
 
-// How far to commit: in steps that grow with the arena, from its end on to at least where the
-// request fits, which is within the current chunk or else in the next.
-static size_t arena_commit_target(const struct arena *arena, unsigned slice_count,
-                                  unsigned align_slices) {
-    const size_t committed = arena->committed_slices;
-    size_t start = bits_align_up(committed + arena_is_barred(arena, committed), align_slices);
-    if (start / MALLOW_CHUNK_SLICES != (start + slice_count - 1) / MALLOW_CHUNK_SLICES) {
-        start = bits_align_up(start, MALLOW_CHUNK_SLICES);
+// Where the request fits behind what is committed: within the current chunk or else in the next,
+// and not on the slice that is never handed out.
+static size_t arena_commit_start(const struct arena *arena, unsigned slice_count,
+                                 unsigned align_slices) {
+    size_t start = bits_align_up(arena->committed_slices, align_slices);
+    for (;;) {
+        if (start % MALLOW_CHUNK_SLICES + slice_count > MALLOW_CHUNK_SLICES) {
+            start = bits_align_up(start, MALLOW_CHUNK_SLICES);
+        }
+        if (!arena_is_barred(arena, start)) {
+            return start;
+        }
+        start += align_slices;
     }
+}
+
+// How far to commit: in steps that grow with the arena, to `end` at least. Long spans come in whole
+// chunks, so that not every one of them needs a call: those between prepare the headers.
+static size_t arena_commit_target(const struct arena *arena, size_t end, unsigned slice_count) {
+    const size_t committed = arena->committed_slices;
     size_t step = bits_max(ARENA_FIRST_STEP_SLICES, committed / 8);
     if (step >= MALLOW_CHUNK_SLICES) {
         step = bits_align_down(bits_min(step, ARENA_STEP_SLICES_MAX), MALLOW_CHUNK_SLICES);
     }
-    size_t target = bits_max(start + slice_count, committed + step);
-    target = bits_align_up(target, ARENA_FIRST_STEP_SLICES);
+    const size_t unit =
+        slice_count > ARENA_FIRST_STEP_SLICES ? MALLOW_CHUNK_SLICES : ARENA_FIRST_STEP_SLICES;
+    const size_t target = bits_align_up(bits_max(end, committed + step), unit);
     return bits_min(target, arena->slice_count);
 }
 
-// Makes slices [slice, end) of one chunk free.
-static void arena_open_slices(struct arena *arena, size_t slice, size_t end) {
+static uint32_t arena_mask(size_t slice, size_t end) {
+    return (uint32_t)(((UINT64_C(1) << (end - slice)) - 1) << (slice % MALLOW_CHUNK_SLICES));
+}
+
+// Makes slices [slice, end) of one chunk free, but for those that are taken.
+static void arena_open_slices(struct arena *arena, size_t slice, size_t end, uint32_t taken) {
     if (arena_is_barred(arena, slice)) { // slots of a chunk are in order: it is the first of it
         slice++;
     }
     if (slice < end) {
-        chunk_map_give(&arena->map, (unsigned)(slice / MALLOW_CHUNK_SLICES),
-                       (unsigned)(slice % MALLOW_CHUNK_SLICES), (unsigned)(end - slice), false);
+        chunk_map_open(&arena->map, (unsigned)(slice / MALLOW_CHUNK_SLICES),
+                       arena_mask(slice, end) & ~taken);
         arena->free_slices += end - slice;
     }
 }
 
 MALLOW_INTERNAL bool arena_commit_locked(struct arena_set *set, struct arena *arena,
-                                         unsigned slice_count, unsigned align_slices) {
+                                         unsigned slice_count, unsigned align_slices,
+                                         size_t *slice_out) {
     const size_t committed = arena->committed_slices;
-    const size_t target = arena_commit_target(arena, slice_count, align_slices);
-    if (target <= committed || !arena_commit_groups(arena, set->os, target) ||
+    const size_t start = arena_commit_start(arena, slice_count, align_slices);
+    const size_t target = arena_commit_target(arena, start + slice_count, slice_count);
+    *slice_out = start;
+    if (start + slice_count > target || committed >= target ||
+        !arena_commit_groups(arena, set->os, target) ||
         !arena_commit_headers(arena, set->os, target) ||
         !os_commit(set->os, arena->base + (committed << MALLOW_SLICE_SHIFT),
                    (target - committed) << MALLOW_SLICE_SHIFT)) {
@@ -176,11 +212,42 @@ MALLOW_INTERNAL bool arena_commit_locked(struct arena_set *set, struct arena *ar
     for (size_t slice = committed; slice < target;) {
         const size_t chunk_end = bits_align_down(slice, MALLOW_CHUNK_SLICES) + MALLOW_CHUNK_SLICES;
         const size_t end = bits_min(target, chunk_end);
-        arena_open_slices(arena, slice, end);
+        const bool here = start >= slice && start < end;
+        arena_open_slices(arena, slice, end, here ? arena_mask(start, start + slice_count) : 0);
         slice = end;
     }
+    arena->free_slices -= slice_count;
     __atomic_store_n(&arena->committed_slices, target, __ATOMIC_RELEASE);
     return true;
+}
+
+static bool arena_has_groups(const struct arena *arena) {
+    return arena_chunk_count(bits_min(arena->committed_slices + ARENA_AHEAD_SLICES,
+                                      arena->slice_count)) <= arena->map.chunk_count;
+}
+
+static bool arena_has_headers(const struct arena *arena) {
+    return arena->header_slices >=
+           bits_min(arena->committed_slices + ARENA_AHEAD_SLICES, arena->slice_count);
+}
+
+MALLOW_INTERNAL bool arena_is_prepared(const struct arena *arena) {
+    return arena_has_headers(arena) && arena_has_groups(arena) &&
+           (chunk_map_has(&arena->map, ARENA_AHEAD_ROW) ||
+                                        arena->committed_slices == arena->slice_count);
+}
+
+MALLOW_INTERNAL bool arena_prepare_locked(struct arena_set *set, struct arena *arena) {
+    if (!arena_has_headers(arena)) {
+        (void)arena_commit_header_batch(arena, set->os);
+        return false;
+    }
+    if (!arena_has_groups(arena)) {
+        (void)arena_commit_groups(arena, set->os, arena->slice_count);
+        return false;
+    }
+    size_t slice;
+    return arena_commit_locked(set, arena, 0, 1, &slice);
 }
 
 MALLOW_INTERNAL size_t arena_decommit_locked(struct arena_set *set, struct arena *arena) {
@@ -201,9 +268,10 @@ MALLOW_INTERNAL size_t arena_decommit_locked(struct arena_set *set, struct arena
         return 0;
     }
     for (size_t slice = end; slice < arena->committed_slices; slice++) {
-        set->dirty_slices -=
+        const unsigned dirty =
             chunk_map_take(&arena->map, (unsigned)(slice / MALLOW_CHUNK_SLICES),
                            (unsigned)(slice % MALLOW_CHUNK_SLICES), 1);
+        __atomic_store_n(&set->dirty_slices, set->dirty_slices - dirty, __ATOMIC_RELAXED);
     }
     arena->free_slices -= count;
     __atomic_store_n(&arena->committed_slices, end, __ATOMIC_RELEASE);
@@ -258,6 +326,7 @@ MALLOW_INTERNAL bool arena_remove_locked(struct arena_set *set, struct arena *ar
         (void)arena_register(set, arena, (uintptr_t)arena | 1);
         return false;
     }
+    set->given = NULL; // may have been of this one
     struct arena **link = &set->secondary;
     while (*link != arena) {
         link = &(*link)->next;

@@ -63,19 +63,40 @@ static void huge_unlink_locked(struct huge_set *set, struct huge *record) {
 
 // ---- Blocks -------------------------------------------------------------------------------------
 
+// Address space for an alignment beyond a page's: the ends stay mapped and untouched, so that one
+// call does. Where address space is limited they are cut off.
+static struct huge_mapping huge_map_aligned(struct huge_set *set, size_t mapped_bytes,
+                                            size_t alignment) {
+    const bool limited = set->os->address_space_limit != SIZE_MAX;
+    size_t total = mapped_bytes;
+    if (!limited && __builtin_add_overflow(mapped_bytes, alignment - set->os->page_bytes, &total)) {
+        return (struct huge_mapping){0, 0, false};
+    }
+    return (struct huge_mapping){os_map(set->os, total, limited ? alignment : 1), total, false};
+}
+
 // A mapping for a request, from the cache where that helps.
 static struct huge_mapping huge_map_locked(struct huge_set *set, size_t mapped_bytes,
-                                           size_t alignment, bool zeroed, struct huge_cuts *cuts) {
+                                           size_t alignment, bool zeroed) {
+    struct huge_mapping mapping = {0, 0, false};
     // Fresh pages are zero already, and cost nothing until they are touched.
-    if (!zeroed && alignment <= set->os->page_bytes) {
-        const uintptr_t address = huge_cache_take(&set->cache, mapped_bytes, set->live_bytes, cuts);
-        if (address != 0) {
-            return (struct huge_mapping){address, mapped_bytes};
-        }
-    } else if (zeroed) {
+    if (zeroed) {
         huge_cache_unlearn(&set->cache, mapped_bytes);
     }
-    return (struct huge_mapping){os_map(set->os, mapped_bytes, alignment), mapped_bytes};
+    if (alignment > set->os->page_bytes) {
+        return huge_map_aligned(set, mapped_bytes, alignment);
+    }
+    if (!zeroed) {
+        mapping = huge_cache_take(&set->cache, mapped_bytes, set->live_bytes);
+    }
+    if (mapping.address == 0 && unlikely(meta_is_low(set->meta))) {
+        // Thousands of blocks without a call between that could prepare memory for their records.
+        mapping = huge_cache_take_fresh(&set->cache, mapped_bytes);
+    }
+    if (mapping.address == 0) {
+        mapping = (struct huge_mapping){os_map(set->os, mapped_bytes, 1), mapped_bytes, false};
+    }
+    return mapping;
 }
 
 // Registers a block that begins at `address` in `mapping`.
@@ -83,6 +104,7 @@ static void huge_register_locked(struct huge_set *set, struct huge *record, uint
                                  struct huge_mapping mapping, size_t bytes) {
     record->map_address = mapping.address;
     record->mapped_bytes = mapping.bytes;
+    record->several = mapping.several;
     record->usable_bytes = bits_align_up(bits_max(bytes, 1), set->os->page_bytes);
     __atomic_store_n(&record->address, address, __ATOMIC_RELEASE);
     huge_link_locked(set, record);
@@ -95,27 +117,27 @@ MALLOW_INTERNAL uintptr_t huge_take(struct huge_set *set, size_t bytes, size_t a
     if (mapped_bytes == 0) {
         return 0;
     }
-    struct huge_mapping mapping = {0, 0};
+    uintptr_t address = 0;
     os_lock_take(&set->map->lock);
     struct huge *const record =
         address_map_prepare_locked(set->map) ? huge_record_take_locked(set) : NULL;
     if (record != NULL) {
-        record->cuts = (struct huge_cuts){{0}};
-        mapping = huge_map_locked(set, mapped_bytes, alignment, zeroed, &record->cuts);
+        const struct huge_mapping mapping = huge_map_locked(set, mapped_bytes, alignment, zeroed);
         if (mapping.address == 0) {
             huge_record_give_locked(set, record);
         } else {
-            huge_register_locked(set, record, mapping.address, mapping, bytes);
+            address = bits_align_up(mapping.address, alignment);
+            huge_register_locked(set, record, address, mapping, bytes);
         }
     }
     os_lock_drop(&set->map->lock);
-    return mapping.address;
+    return address;
 }
 
 MALLOW_INTERNAL uintptr_t huge_take_at(struct huge_set *set, size_t bytes, size_t alignment,
                                        size_t offset) {
     const size_t block_bytes = huge_mapped_bytes(set, bytes);
-    struct huge_mapping mapping = {0, 0};
+    struct huge_mapping mapping = {0, 0, false};
     uintptr_t address = 0;
     if (block_bytes == 0 || __builtin_add_overflow(block_bytes, alignment, &mapping.bytes)) {
         return 0;
@@ -125,7 +147,6 @@ MALLOW_INTERNAL uintptr_t huge_take_at(struct huge_set *set, size_t bytes, size_
     struct huge *const record =
         address_map_prepare_locked(set->map) ? huge_record_take_locked(set) : NULL;
     if (record != NULL) {
-        record->cuts = (struct huge_cuts){{0}};
         mapping.address = os_map(set->os, mapping.bytes, 1);
         if (mapping.address == 0) {
             huge_record_give_locked(set, record);
@@ -159,78 +180,83 @@ MALLOW_INTERNAL bool huge_contains(struct huge_set *set, uintptr_t address) {
     return found;
 }
 
-MALLOW_INTERNAL bool huge_give(struct huge_set *set, uintptr_t address) {
+MALLOW_INTERNAL bool huge_give(struct huge_set *set, uintptr_t address, bool may_enter) {
     os_lock_take(&set->map->lock);
     struct huge *const huge = huge_of(set, address);
     if (huge != NULL) {
-        const struct huge_mapping mapping = {huge->map_address, huge->mapped_bytes};
+        const struct huge_mapping mapping = {huge->map_address, huge->mapped_bytes,
+                                             huge->several};
         huge_unlink_locked(set, huge);
         (void)address_map_set_locked(set->map, address, 0);
-        const struct huge_cuts cuts = huge->cuts;
         huge_record_give_locked(set, huge);
         if (set->cache.pieces == NULL) { // without memory for them, nothing is kept
             set->cache.pieces =
                 meta_take(set->meta, MALLOW_HUGE_CACHE_COUNT * sizeof *set->cache.pieces);
         }
-        huge_cache_give(&set->cache, mapping, set->live_bytes, &cuts);
+        huge_cache_give(&set->cache, mapping, set->live_bytes, may_enter);
     }
     os_lock_drop(&set->map->lock);
     return huge != NULL;
 }
 
-// Remaps a block. One that consists of several mappings can only be cut.
-static uintptr_t huge_remap_locked(struct huge_set *set, struct huge *huge, size_t mapped_bytes,
+// Remaps a block with what lies before it in its mapping; where the block begins then, or 0.
+static uintptr_t huge_remap_locked(struct huge_set *set, struct huge *huge, size_t total_bytes,
                                    bool may_move) {
-    if (huge->cuts.offset[0] == 0) {
-        return os_remap(set->os, huge->address, huge->mapped_bytes, mapped_bytes, may_move);
+    if (huge->several && total_bytes > huge->mapped_bytes) {
+        return 0; // the kernel would refuse
     }
-    if (mapped_bytes > huge->mapped_bytes ||
-        !os_unmap(set->os, huge->address + mapped_bytes, huge->mapped_bytes - mapped_bytes)) {
-        return 0;
-    }
-    for (unsigned i = 0; i < HUGE_CUTS_MAX; i++) { // falling: those behind the end come first
-        while (huge->cuts.offset[i] >= mapped_bytes) {
-            for (unsigned j = i; j < HUGE_CUTS_MAX; j++) {
-                huge->cuts.offset[j] = j + 1 < HUGE_CUTS_MAX ? huge->cuts.offset[j + 1] : 0;
-            }
-        }
-    }
-    return huge->address;
+    const uintptr_t before = huge->address;
+    // The entry goes before the mapping does: the moment that its address space is free, another
+    // mapping of ours may come to lie there. The lock makes it one step for our own threads.
+    (void)address_map_set_locked(set->map, before, 0);
+    const uintptr_t moved =
+        os_remap(set->os, huge->map_address, huge->mapped_bytes, total_bytes, may_move);
+    const uintptr_t now = moved != 0 ? moved + (before - huge->map_address) : before;
+    huge->map_address = moved != 0 ? moved : huge->map_address;
+    __atomic_store_n(&huge->address, now, __ATOMIC_RELEASE);
+    (void)address_map_set_locked(set->map, now, (uintptr_t)huge);
+    return moved != 0 ? now : 0;
 }
 
 MALLOW_INTERNAL uintptr_t huge_resize(struct huge_set *set, struct huge *huge, size_t bytes,
                                       bool may_move) {
     const size_t mapped_bytes = huge_mapped_bytes(set, bytes);
+    const size_t lead = huge->address - huge->map_address;
     if (mapped_bytes == 0) {
         return 0;
     }
-    if (huge->map_address != huge->address) {
+    if (lead % set->os->page_bytes != 0) {
         return bytes <= huge->usable_bytes ? huge->address : 0;
     }
     os_lock_take(&set->map->lock);
-    const uintptr_t before = huge->address;
-    uintptr_t address = before;
-    if (mapped_bytes != huge->mapped_bytes) {
-        // The entry goes before the mapping does: the moment that its address space is free,
-        // another mapping of ours may come to lie there. The lock makes it one step for our own
-        // threads.
-        address = 0;
-        if (address_map_prepare_locked(set->map)) {
-            (void)address_map_set_locked(set->map, before, 0);
-            address = huge_remap_locked(set, huge, mapped_bytes, may_move);
-            const uintptr_t now = address != 0 ? address : before;
-            huge->map_address = now;
-            __atomic_store_n(&huge->address, now, __ATOMIC_RELEASE);
-            (void)address_map_set_locked(set->map, now, (uintptr_t)huge);
-        }
+    uintptr_t address = huge->address;
+    const size_t total_bytes = lead + mapped_bytes;
+    if (total_bytes != huge->mapped_bytes) {
+        address = address_map_prepare_locked(set->map)
+                      ? huge_remap_locked(set, huge, total_bytes, may_move)
+                      : 0;
     }
     if (address != 0) {
-        set->live_bytes += mapped_bytes - huge->mapped_bytes;
-        huge->mapped_bytes = mapped_bytes;
+        set->live_bytes += total_bytes - huge->mapped_bytes;
+        huge->mapped_bytes = total_bytes;
         huge->usable_bytes = bits_align_up(bits_max(bytes, 1), set->os->page_bytes);
     }
     os_lock_drop(&set->map->lock);
     return address;
+}
+
+MALLOW_INTERNAL void huge_owe_all(struct huge_set *set) {
+    os_lock_take(&set->map->lock);
+    __atomic_store_n(&set->cache.debt, set->cache.bytes, __ATOMIC_RELAXED);
+    os_lock_drop(&set->map->lock);
+}
+
+MALLOW_INTERNAL void huge_settle(struct huge_set *set) {
+    os_lock_take(&set->map->lock);
+    if (set->cache.debt != 0) {
+        huge_cache_settle(&set->cache);
+    }
+    os_lock_drop(&set->map->lock);
 }
 
 MALLOW_INTERNAL size_t huge_purge_all(struct huge_set *set) {

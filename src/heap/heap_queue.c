@@ -117,6 +117,28 @@ MALLOW_INTERNAL void heap_release_slab(struct heap *heap, struct slab *slab) {
     arena_give(heap->shared->arenas, slab, slice_count);
 }
 
+MALLOW_INTERNAL struct slab *heap_detach_spare(struct heap *heap, unsigned class_index) {
+    struct slab *const slab = heap_current_slab(heap, class_index);
+    if (slab == NULL || slab->used_count % SLAB_CURRENT > 1) {
+        return NULL; // a hot block counts as used
+    }
+    slab_cool(slab);
+    if (!slab_is_unused(slab)) {
+        return NULL;
+    }
+    queue_set_place(heap, class_index, heap_empty.direct[0]);
+    slab->used_count -= SLAB_CURRENT;
+    return slab;
+}
+
+MALLOW_INTERNAL void heap_keep_spare(struct heap *heap, struct slab *slab) {
+    if (heap->spare == NULL) {
+        heap->spare = slab;
+    } else {
+        heap_release_slab(heap, slab);
+    }
+}
+
 MALLOW_INTERNAL void heap_slab_refilled(struct heap *heap, struct slab *slab, bool was_full) {
     if (slab_is_current(slab)) {
         return; // it stays for the next malloc, even when it is empty

@@ -33,7 +33,7 @@ enum {
     MOVERS_MAX = 16,
     THREADS_MAX = 512,
     BUCKETS = 24,       // bucket b: fewer than 2^b instructions
-    FUNCTIONS_MAX = 64, // named in an explanation
+    FUNCTIONS_MAX = 512, // named in an explanation
     NAME_BYTES = 48,
 };
 
@@ -154,9 +154,17 @@ static VG_REGPARM(1) void explain(Addr address) {
     if (!explaining || !threads[running].open) {
         return;
     }
-    const HChar *name = NULL;
-    if (!VG_(get_fnname)(VG_(current_DiEpoch)(), address, &name)) {
-        name = "?";
+    const HChar *function = NULL;
+    if (!VG_(get_fnname)(VG_(current_DiEpoch)(), address, &function)) {
+        function = "?";
+    }
+    // With the line, where the library was built with debug information.
+    HChar name[NAME_BYTES];
+    UInt line = 0;
+    if (VG_(get_linenum)(VG_(current_DiEpoch)(), address, &line)) {
+        VG_(snprintf)(name, sizeof name, "%.40s:%u", function, line);
+    } else {
+        VG_(snprintf)(name, sizeof name, "%.47s", function);
     }
     UInt i = 0;
     while (i < function_count && VG_(strncmp)(functions[i].name, name, NAME_BYTES - 1) != 0) {
