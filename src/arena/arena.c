@@ -213,7 +213,8 @@ static size_t arena_purge_step_locked(struct arena_set *set) {
     for (; arena != NULL; arena = arena == &set->primary ? set->secondary : arena->next) {
         unsigned chunk_index;
         if (chunk_map_next(&arena->map, CHUNK_MAP_DIRTY_ROW, 0, &chunk_index)) {
-            const unsigned first = bits_lowest(chunk_map_chunk(&arena->map, chunk_index)->dirty_mask);
+            const unsigned first =
+                bits_lowest(chunk_map_chunk(&arena->map, chunk_index)->dirty_mask);
             return arena_purge_run_locked(set, arena,
                                           (size_t)chunk_index * MALLOW_CHUNK_SLICES + first);
         }
@@ -232,7 +233,8 @@ MALLOW_INTERNAL void arena_settle(struct arena_set *set) {
     if (arena_owes(set)) {
         const size_t released = arena_purge_step_locked(set);
         // What cannot be purged is not owed.
-        const size_t rest = released == 0 ? 0 : set->debt_bytes - bits_min(set->debt_bytes, released);
+        const size_t rest =
+            released == 0 ? 0 : set->debt_bytes - bits_min(set->debt_bytes, released);
         __atomic_store_n(&set->debt_bytes, rest, __ATOMIC_RELAXED);
     }
     os_lock_drop(&set->lock);

@@ -142,8 +142,8 @@ MALLOW_INTERNAL void arena_fork_child(struct arena_set *set);
 // ---- Between arena.c and arena_grow.c -----------------------------------------------------------
 
 // Commits more of `arena` so that a span of `slice_count` slices aligned to `align_slices` fits
-// behind what is committed, and takes it: at `*slice_out`. One system call, unless no other call has prepared
-// the headers. Lock held.
+// behind what is committed, and takes it: at `*slice_out`. One system call, unless no other call
+// has prepared the headers. Lock held.
 MALLOW_INTERNAL bool arena_commit_locked(struct arena_set *set, struct arena *arena,
                                          unsigned slice_count, unsigned align_slices,
                                          size_t *slice_out);

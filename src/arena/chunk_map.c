@@ -68,7 +68,8 @@ static void map_change(struct chunk_map *map, unsigned chunk_index, uint32_t fre
     struct chunk *const chunk = chunk_map_chunk(map, chunk_index);
     check_assert((dirty_mask & ~free_mask) == 0);
     const unsigned group_index = chunk_index / 64;
-    const struct map_bits bits = {chunk_map_group(map, group_index)->rows, &map->summary[0][group_index / 64],
+    const struct map_bits bits = {chunk_map_group(map, group_index)->rows,
+                                  &map->summary[0][group_index / 64],
                                   UINT64_C(1) << (chunk_index % 64),
                                   UINT64_C(1) << (group_index % 64)};
     unsigned row = map_run_rows(chunk->free_mask);

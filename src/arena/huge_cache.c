@@ -53,7 +53,7 @@ static void huge_cache_keep(struct huge_cache *cache, struct huge_mapping piece)
         cache->pieces[i] = cache->pieces[--cache->count];
     }
     if (piece.address + piece.bytes == cache->room.front) {
-        cache->room.front = piece.address; // a block of the room that comes back before the next one goes
+        cache->room.front = piece.address; // a block of the room came back before the next one went
         return;
     }
     cache->pieces[cache->count++] = piece;

@@ -4,7 +4,7 @@
 // Owns     pieces: address ranges that hold memory and no block; and a room: address space of its
 //          own into which pieces are moved, one behind the other, so that they become one range.
 // Threads  any, under the lock of the huge set.
-// Holds    bytes = sum over the pieces + what is gathered <= what may be kept, which is the option's
+// Holds    bytes = sum over the pieces + what is gathered <= what may be kept: the option's
 //          limit and a quarter of what is live, as far as keeping has proved worth it; more only
 //          where the kernel refused munmap, and where a call left it to a later one.
 //          Pieces do not touch each other, nor the gathered range.
