@@ -18,7 +18,7 @@ configure = @mkdir -p build; cmake --preset $(1) $(2) > build/configure-$(1).log
             || { cat build/configure-$(1).log; exit 1; }
 compile   = @cmake --build $(1) -j $(JOBS) $(if $(2),--target $(2))
 
-.PHONY: all lib cli demo test test-arm64 bench bench-quick bench-classics bench-pages bench-dispatch \
+.PHONY: calls all lib cli demo test test-arm64 bench bench-quick bench-classics bench-pages bench-dispatch \
         bench-latency bench-latency-quick bench-long bench-programs peers tidy amalgamation install clean
 .NOTPARALLEL:
 
@@ -42,6 +42,13 @@ test:
 
 test-arm64:
 	python3 tools/check.py test-arm64 -j $(JOBS)
+
+# What every single call costs, mallow's and the peers' (those of build/peers that run under valgrind).
+calls:
+	$(call configure,release,-DMALLOW_TESTS=ON)
+	$(call compile,build,lib adversary callcost_tool)
+	python3 test/calls/calls.py table --directory build/test mallow=build/lib/libmallow.so glibc \
+	    $(foreach peer,mi mi2 je tcg tbb rp,$(patsubst %,$(peer)=%,$(wildcard build/peers/$(peer).so)))
 
 bench-programs:
 	$(call configure,release,-DMALLOW_BENCH=ON)

@@ -48,6 +48,7 @@
 #include "heap/heap_gate.c"
 #include "heap/heap_queue.c"
 #include "heap/heap_remote.c"
+#include "heap/heap_settle.c"
 #include "heap/heap_slow.c"
 #include "heap/heap_relief.c"
 #include "heap/heap_adopt.c"

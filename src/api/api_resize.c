@@ -5,6 +5,7 @@
 
 #include <string.h>
 
+#include "heap/heap_fast.h"
 #include "os/fatal.h"
 #include "process/process.h"
 
@@ -50,6 +51,35 @@ static void *resize_keep(struct process *process, const struct heap_block *found
     }
 }
 
+// Frees a block that has been copied. The new one may have taken the call's system call.
+static void resize_free(struct process *process, const struct heap_block *found, void *block,
+                        uint64_t entries) {
+    struct heap *const heap = heap_current();
+    struct slab *slab;
+    if (found->kind == HEAP_BLOCK_HUGE) {
+        if (huge_give(&process->huges, (uintptr_t)block, os_entries(&process->os) == entries)) {
+            return;
+        }
+    } else {
+        switch (heap_fast_free(heap, (uintptr_t)block, &slab)) {
+        case HEAP_FAST_DONE:
+            return;
+        case HEAP_FAST_EMPTIED:
+            if (!slab_is_current(slab)) { // kept: the allocation has cost enough
+                heap_queue_remove(heap, slab);
+                heap_keep_spare(heap, slab);
+            }
+            return;
+        case HEAP_FAST_SLOW:
+        default:
+            break;
+        }
+    }
+    if (!heap_free_near(&process->shared, heap, (uintptr_t)block)) {
+        (void)heap_free(&process->shared, heap, (uintptr_t)block);
+    }
+}
+
 // The zero-preserving promise for a block that stayed: what lies beyond `size`, and what came new,
 // reads as zero.
 static void resize_zero(void *block, size_t usable_before, size_t usable_after, size_t size) {
@@ -84,6 +114,7 @@ MALLOW_INTERNAL void *api_reallocate(void *block, size_t size, struct api_layout
         return api_fail(ENOMEM);
     }
     struct process *const process = process_ready();
+    const uint64_t entries = os_entries(&process->os);
     const struct heap_block found = heap_identify(&process->shared, (uintptr_t)block);
     if (unlikely(found.kind == HEAP_BLOCK_NONE)) {
         heap_report_misuse(&process->shared, (uintptr_t)block, "realloc");
@@ -104,7 +135,7 @@ MALLOW_INTERNAL void *api_reallocate(void *block, size_t size, struct api_layout
     void *const moved = api_allocate(size, layout, zeroed);
     if (moved != NULL) {
         memcpy(moved, block, bits_min(found.usable_bytes, size));
-        api_free(block);
+        resize_free(process, &found, block, entries);
     }
     return moved;
 }

@@ -137,7 +137,11 @@ MALLOW_INTERNAL void *api_allocate(size_t size, struct api_layout layout, bool z
 }
 
 MALLOW_INTERNAL MALLOW_NOINLINE void api_free_emptied(struct slab *slab) {
-    heap_slab_refilled(heap_current(), slab, false);
+    struct heap *const heap = heap_current();
+    struct heap_shared *const shared = heap->shared;
+    const uint64_t entries = os_entries(shared->os);
+    heap_slab_refilled(heap, slab, false);
+    heap_settle(shared, entries);
     process_poll(process_ready(), __builtin_return_address(0));
 }
 
@@ -159,8 +163,10 @@ MALLOW_INTERNAL MALLOW_NOINLINE void api_free_slow(void *block) {
         return;
     }
     struct process *const process = process_ready();
+    const uint64_t entries = os_entries(&process->os);
     if (!heap_free_near(&process->shared, heap_current(), (uintptr_t)block)) {
         api_free_far(process, block);
     }
+    heap_settle(&process->shared, entries);
     process_poll(process, __builtin_return_address(0));
 }

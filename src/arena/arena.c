@@ -63,16 +63,29 @@ MALLOW_INTERNAL struct slab_remote *arena_remote_of(const struct arena_set *set,
     return &arena->remotes[slab - arena->slabs];
 }
 
-static struct arena_span arena_take_at_locked(struct arena_set *set, struct arena *arena,
-                                              struct chunk_place place, unsigned slice_count) {
+// Whether little is left that the next spans could be taken from without a system call.
+static void arena_set_low_locked(struct arena_set *set) {
+    const struct arena *const arena = &set->primary;
+    const bool low = arena->slice_count != 0 && !set->os->sealed && !arena_is_prepared(arena);
+    if (unlikely(low != set->low)) {
+        __atomic_store_n(&set->low, low, __ATOMIC_RELAXED);
+    }
+}
+
+static void arena_take_at_locked(struct arena_set *set, struct arena *arena,
+                                 struct chunk_place place, unsigned slice_count,
+                                 struct arena_span *span) {
     const unsigned dirty_count =
         chunk_map_take(&arena->map, place.chunk_index, place.slice_index, slice_count);
-    arena_less_dirty_locked(set, dirty_count);
-    arena->free_slices -= slice_count;
     const size_t slice = (size_t)place.chunk_index * MALLOW_CHUNK_SLICES + place.slice_index;
-    return (struct arena_span){&arena->slabs[arena_slot_of(arena, slice)],
-                               arena->base + (slice << MALLOW_SLICE_SHIFT), dirty_count == 0,
-                               false};
+    if (dirty_count != 0) {
+        arena_less_dirty_locked(set, dirty_count);
+    }
+    arena->free_slices -= slice_count;
+    arena_set_low_locked(set);
+    span->slab = &arena->slabs[arena_slot_of(arena, slice)];
+    span->address = arena->base + (slice << MALLOW_SLICE_SHIFT);
+    span->zeroed = dirty_count == 0;
 }
 
 // Free slices that have their pages still are charged already; the others are now.
@@ -86,52 +99,86 @@ static bool arena_charge_locked(struct arena_set *set, const struct arena *arena
                           (size_t)(slice_count - bits_count(dirty)) << MALLOW_SLICE_SHIFT);
 }
 
-// Takes a span from `arena`, committing more of it if need be.
-static struct arena_span arena_take_from_locked(struct arena_set *set, struct arena *arena,
-                                                unsigned slice_count, unsigned align_slices,
-                                                enum os_charge_level level) {
-    if (arena->slice_count == 0) {
-        return (struct arena_span){NULL, 0, false, false};
+MALLOW_INTERNAL bool arena_prepare(struct arena_set *set) {
+    bool grown = false;
+    os_lock_take(&set->lock);
+    const bool tried = set->low && !set->os->sealed;
+    const bool done = tried && arena_prepare_locked(set, &set->primary, &grown);
+    arena_set_low_locked(set);
+    if (tried && !done) { // not again before the next span is taken
+        __atomic_store_n(&set->low, false, __ATOMIC_RELAXED);
     }
-    struct chunk_place place = chunk_map_find(&arena->map, slice_count, align_slices);
-    if (!place.found &&
-        arena_commit_locked(set, arena, slice_count, align_slices)) {
-        place = chunk_map_find(&arena->map, slice_count, align_slices);
-    }
-    if (!place.found) {
-        return (struct arena_span){NULL, 0, false, false};
-    }
-    if (!arena_charge_locked(set, arena, place, slice_count, level)) {
-        return (struct arena_span){NULL, 0, false, true};
-    }
-    return arena_take_at_locked(set, arena, place, slice_count);
+    os_lock_drop(&set->lock);
+    return grown;
 }
 
-static struct arena_span arena_take_secondary_locked(struct arena_set *set, unsigned slice_count,
-                                                     unsigned align_slices,
-                                                     enum os_charge_level level) {
+// What arena_take_charged was asked for.
+struct arena_request {
+    unsigned slice_count;
+    unsigned align_slices;
+    enum os_charge_level level;
+};
+
+// Commits more of `arena` for a span, which is charged first.
+static bool arena_take_grown_locked(struct arena_set *set, struct arena *arena,
+                                    const struct arena_request *request, struct arena_span *span) {
+    const size_t bytes = (size_t)request->slice_count << MALLOW_SLICE_SHIFT;
+    size_t slice = 0;
+    if (!os_charge_take(set->os, request->level, bytes)) {
+        span->refused = true;
+        return true;
+    }
+    if (!arena_commit_locked(set, arena, request->slice_count, request->align_slices, &slice)) {
+        os_charge_release(set->os, bytes);
+        return false;
+    }
+    arena_set_low_locked(set);
+    span->slab = &arena->slabs[arena_slot_of(arena, slice)];
+    span->address = arena->base + (slice << MALLOW_SLICE_SHIFT);
+    span->zeroed = true;
+    span->grown = true;
+    return true;
+}
+
+// Takes a span from `arena`, committing more of it if need be; false: it has none. True also where
+// the charge is refused, which no other arena can help.
+static bool arena_take_from_locked(struct arena_set *set, struct arena *arena,
+                                   const struct arena_request *request, struct arena_span *span) {
+    if (likely(arena->free_slices >= request->slice_count)) {
+        const struct chunk_place place =
+            chunk_map_find(&arena->map, request->slice_count, request->align_slices);
+        if (place.found) {
+            span->refused =
+                !arena_charge_locked(set, arena, place, request->slice_count, request->level);
+            if (likely(!span->refused)) {
+                arena_take_at_locked(set, arena, place, request->slice_count, span);
+            }
+            return true;
+        }
+    }
+    return arena->slice_count != 0 && arena_take_grown_locked(set, arena, request, span);
+}
+
+static MALLOW_NOINLINE bool arena_take_secondary_locked(struct arena_set *set,
+                                                        const struct arena_request *request,
+                                                        struct arena_span *span) {
     for (struct arena *arena = set->secondary; arena != NULL; arena = arena->next) {
-        const struct arena_span span =
-            arena_take_from_locked(set, arena, slice_count, align_slices, level);
-        if (span.slab != NULL || span.refused) {
-            return span;
+        if (arena_take_from_locked(set, arena, request, span)) {
+            return true;
         }
     }
     struct arena *const added = arena_add_locked(set);
-    if (added == NULL) {
-        return (struct arena_span){NULL, 0, false, false};
-    }
-    return arena_take_from_locked(set, added, slice_count, align_slices, level);
+    return added != NULL && arena_take_from_locked(set, added, request, span);
 }
 
 MALLOW_INTERNAL struct arena_span arena_take_charged(struct arena_set *set, unsigned slice_count,
                                                      unsigned align_slices,
                                                      enum os_charge_level level) {
+    const struct arena_request request = {slice_count, align_slices, level};
+    struct arena_span span = {.slab = NULL};
     os_lock_take(&set->lock);
-    struct arena_span span =
-        arena_take_from_locked(set, &set->primary, slice_count, align_slices, level);
-    if (unlikely(span.slab == NULL && !span.refused)) {
-        span = arena_take_secondary_locked(set, slice_count, align_slices, level);
+    if (unlikely(!arena_take_from_locked(set, &set->primary, &request, &span))) {
+        (void)arena_take_secondary_locked(set, &request, &span);
     }
     os_lock_drop(&set->lock);
     return span;
@@ -153,32 +200,95 @@ MALLOW_INTERNAL size_t arena_purge_span_locked(struct arena_set *set, struct are
     return bytes;
 }
 
-// Whether fewer free pages should be kept: the option says so, or the room below the soft limit,
-// half of which is for them.
-static bool arena_keeps_too_much(const struct arena_set *set) {
+// The arena of a header slot, whatever it says.
+static struct arena *arena_of_slot_locked(struct arena_set *set, const struct slab *slab) {
+    struct arena *arena = &set->primary;
+    for (struct arena *other = set->secondary; !arena_has_slab(arena, slab) && other != NULL;
+         other = other->next) {
+        arena = other;
+    }
+    return arena;
+}
+
+static void arena_set_debt_locked(struct arena_set *set, size_t bytes) {
+    __atomic_store_n(&set->debt_bytes, bytes, __ATOMIC_RELAXED);
+}
+
+// Free pages may fill half of the room below the soft limit: what is more is owed.
+static void arena_owe_beyond_room_locked(struct arena_set *set) {
     const size_t dirty_bytes = set->dirty_slices << MALLOW_SLICE_SHIFT;
-    return (set->dirty_slices > set->trim_slices &&
-            !__atomic_load_n(&set->trim_lifted, __ATOMIC_RELAXED)) ||
-           dirty_bytes > os_charge_room(set->os, dirty_bytes) / 2;
+    const size_t allowed = os_charge_room(set->os, dirty_bytes) / 2;
+    if (unlikely(dirty_bytes > allowed) && dirty_bytes - allowed > set->debt_bytes) {
+        arena_set_debt_locked(set, dirty_bytes - allowed);
+    }
 }
 
 MALLOW_INTERNAL void arena_give(struct arena_set *set, struct slab *slab, unsigned slice_count) {
     os_lock_take(&set->lock);
-    struct arena *arena = &set->primary;
-    for (struct arena *other = set->secondary; !arena_has_slab(arena, slab); other = other->next) {
-        arena = other;
-    }
+    struct arena *const arena = arena_of_slot_locked(set, slab);
     const size_t slice = arena_slice_of(arena, slab);
-    const unsigned chunk_index = (unsigned)(slice / MALLOW_CHUNK_SLICES);
-    const unsigned slice_index = (unsigned)(slice % MALLOW_CHUNK_SLICES);
-    chunk_map_give(&arena->map, chunk_index, slice_index, slice_count, true);
+    chunk_map_give(&arena->map, (unsigned)(slice / MALLOW_CHUNK_SLICES),
+                   (unsigned)(slice % MALLOW_CHUNK_SLICES), slice_count, true);
     arena->free_slices += slice_count;
-    set->dirty_slices += slice_count;
-    if (arena_keeps_too_much(set)) {
-        (void)arena_purge_span_locked(set, arena, chunk_index, slice_index, slice_count);
-    }
+    set->given = slab;
+    arena_set_dirty_locked(set, set->dirty_slices + slice_count);
+    arena_owe_beyond_room_locked(set);
     if (set->dirty_slices > MALLOW_WORK_BYTES >> MALLOW_SLICE_SHIFT) {
         os_raise_work(set->os);
+    }
+    os_lock_drop(&set->lock);
+}
+
+// Purges the run of dirty slices around one of them.
+static size_t arena_purge_run_locked(struct arena_set *set, struct arena *arena, size_t slice) {
+    const unsigned chunk_index = (unsigned)(slice / MALLOW_CHUNK_SLICES);
+    const unsigned slice_index = (unsigned)(slice % MALLOW_CHUNK_SLICES);
+    const uint64_t dirty = chunk_map_chunk(&arena->map, chunk_index)->dirty_mask;
+    const uint64_t clean_below = ~dirty & ((UINT64_C(1) << slice_index) - 1);
+    const unsigned first = clean_below != 0 ? bits_highest(clean_below) + 1 : 0;
+    const unsigned count = bits_lowest(~(dirty >> first));
+    return arena_purge_span_locked(set, arena, chunk_index, first, count);
+}
+
+// Purges the run of the span given last, if it is still there, else the lowest; 0: nothing done.
+static size_t arena_purge_step_locked(struct arena_set *set) {
+    if (set->given != NULL) {
+        struct arena *const arena = arena_of_slot_locked(set, set->given);
+        const size_t slice = arena_slice_of(arena, set->given);
+        set->given = NULL;
+        if (slice < arena->committed_slices &&
+            (chunk_map_chunk(&arena->map, (unsigned)(slice / MALLOW_CHUNK_SLICES))->dirty_mask >>
+             (slice % MALLOW_CHUNK_SLICES) & 1U) != 0) {
+            return arena_purge_run_locked(set, arena, slice);
+        }
+    }
+    struct arena *arena = set->primary.slice_count != 0 ? &set->primary : set->secondary;
+    for (; arena != NULL; arena = arena == &set->primary ? set->secondary : arena->next) {
+        unsigned chunk_index;
+        if (chunk_map_next(&arena->map, CHUNK_MAP_DIRTY_ROW, 0, &chunk_index)) {
+            const unsigned first =
+                bits_lowest(chunk_map_chunk(&arena->map, chunk_index)->dirty_mask);
+            return arena_purge_run_locked(set, arena,
+                                          (size_t)chunk_index * MALLOW_CHUNK_SLICES + first);
+        }
+    }
+    return 0;
+}
+
+MALLOW_INTERNAL void arena_owe(struct arena_set *set, size_t bytes) {
+    os_lock_take(&set->lock);
+    arena_set_debt_locked(set, set->debt_bytes + bytes);
+    os_lock_drop(&set->lock);
+}
+
+MALLOW_INTERNAL void arena_settle(struct arena_set *set) {
+    os_lock_take(&set->lock);
+    if (arena_owes(set) && !set->os->sealed) {
+        const size_t released = arena_purge_step_locked(set);
+        // What cannot be purged is not owed.
+        const size_t rest =
+            released == 0 ? 0 : set->debt_bytes - bits_min(set->debt_bytes, released);
+        arena_set_debt_locked(set, rest);
     }
     os_lock_drop(&set->lock);
 }
@@ -205,7 +315,7 @@ MALLOW_INTERNAL bool arena_extend(struct arena_set *set, struct slab *slab, unsi
     return fits;
 }
 
-// Purges dirty slices, from below, until `bytes` are released.
+// Purges dirty slices, from below, until `bytes` are released: a run a system call.
 static size_t arena_purge_locked(struct arena_set *set, struct arena *arena, size_t bytes) {
     size_t released = 0;
     unsigned from = 0;

@@ -33,6 +33,7 @@ struct arena {
     // Changes with every span.
     size_t committed_slices;     // readable and writable, from below
     size_t header_slices;        // slices whose headers and remote parts are writable
+    size_t remote_slices;        // the same, or a batch more: remote parts come first
     struct chunk_map map;
     size_t free_slices;          // committed and free
     struct arena *next;          // secondary arenas, newest first
@@ -47,11 +48,14 @@ struct arena_set {
     struct arena *secondary;        // under lock
     struct arena *recycled;         // structures of arenas that were given back; under lock
     size_t secondary_bytes;         // size of a new one
-    size_t dirty_slices;            // under lock
-    size_t trim_slices;             // beyond this many dirty slices, a freed span is purged
+    size_t dirty_slices;            // written under lock (arena_set_dirty_locked), read by any
+    size_t trim_slices;             // beyond this many dirty slices, some are to be purged
     bool trim_lifted;               // somebody gives back what is not needed: no such limit
     size_t dirty_low;               // fewest dirty slices since the last look; under lock
     size_t dirty_low_before;        // the same of the look before
+    size_t debt_bytes;              // to be purged besides; written under lock, read by any
+    struct slab *given;             // the span given last; under lock
+    bool low;                       // arena_prepare has work; written under lock, read by any
     _Atomic(uint64_t) purged_bytes; // so far
 };
 
@@ -61,6 +65,7 @@ struct arena_span {
     uintptr_t address;
     bool zeroed;
     bool refused; // there is none because the charge's level does not permit it
+    bool grown;   // more memory was committed for it
 };
 
 // Reserves the primary arena: `reserve_bytes`, or as much of it as the kernel grants. Without any,
@@ -80,14 +85,39 @@ MALLOW_INLINE struct arena_span arena_take(struct arena_set *set, unsigned slice
     return arena_take_charged(set, slice_count, align_slices, OS_CHARGE_HARD);
 }
 
-// Gives back `slice_count` slices from `slab` on, whose header slots are clear already.
+// Gives back `slice_count` slices from `slab` on, whose header slots are clear already. Does not
+// enter the kernel: see arena_settle.
 MALLOW_INTERNAL void arena_give(struct arena_set *set, struct slab *slab, unsigned slice_count);
 
 // Takes the slices right behind a span, if they are free and in the same chunk.
 MALLOW_INTERNAL bool arena_extend(struct arena_set *set, struct slab *slab, unsigned slice_count,
                                   unsigned more_slices);
 
-// Purges dirty slices until at least `bytes` are released, or none is left; bytes released.
+// Dirty slices of `bytes` bytes are to be purged, by later calls.
+MALLOW_INTERNAL void arena_owe(struct arena_set *set, size_t bytes);
+
+// Whether there is something to purge, now or owed; relaxed.
+MALLOW_INLINE bool arena_owes(const struct arena_set *set) {
+    return (__atomic_load_n(&set->dirty_slices, __ATOMIC_RELAXED) > set->trim_slices &&
+            !__atomic_load_n(&set->trim_lifted, __ATOMIC_RELAXED)) ||
+           __atomic_load_n(&set->debt_bytes, __ATOMIC_RELAXED) != 0;
+}
+
+// Whether a call with a system call to spare should use it for arena_prepare; relaxed.
+MALLOW_INLINE bool arena_is_low(const struct arena_set *set) {
+    return __atomic_load_n(&set->low, __ATOMIC_RELAXED);
+}
+
+// Makes headers or slices ready that will be needed next. At most one system call; true: more
+// memory is committed.
+MALLOW_INTERNAL bool arena_prepare(struct arena_set *set);
+
+// Purges one run of dirty slices, if something is owed: that of the span given last, or another.
+// At most one system call.
+MALLOW_INTERNAL void arena_settle(struct arena_set *set);
+
+// Purges dirty slices, from below, until at least `bytes` are released or none is left, in a system
+// call a run; bytes released. For when memory is short.
 MALLOW_INTERNAL size_t arena_purge_some(struct arena_set *set, size_t bytes);
 
 // Purges every dirty slice, and gives back secondary arenas that are wholly free; bytes released.
@@ -146,16 +176,30 @@ MALLOW_INTERNAL size_t arena_purge_span_locked(struct arena_set *set, struct are
                                                unsigned chunk_index, unsigned slice_index,
                                                unsigned slice_count);
 
+// Counts the dirty slices anew: all that changes their number comes by here. Lock held.
+MALLOW_INLINE void arena_set_dirty_locked(struct arena_set *set, size_t dirty_slices) {
+    __atomic_store_n(&set->dirty_slices, dirty_slices, __ATOMIC_RELAXED);
+    set->dirty_low = bits_min(set->dirty_low, dirty_slices);
+}
+
 // Takes dirty slices off the count. Lock held.
 MALLOW_INLINE void arena_less_dirty_locked(struct arena_set *set, size_t slice_count) {
-    set->dirty_slices -= slice_count;
-    set->dirty_low = bits_min(set->dirty_low, set->dirty_slices);
+    arena_set_dirty_locked(set, set->dirty_slices - slice_count);
 }
 
 // Commits more of `arena` so that a span of `slice_count` slices aligned to `align_slices` fits
-// behind what is committed. Lock held.
+// behind what is committed, and takes it: at `*slice_out`. One system call, unless no other call
+// has prepared the headers. Lock held.
 MALLOW_INTERNAL bool arena_commit_locked(struct arena_set *set, struct arena *arena,
-                                         unsigned slice_count, unsigned align_slices);
+                                         unsigned slice_count, unsigned align_slices,
+                                         size_t *slice_out);
+
+// Whether headers and some free slices in a row are ready for what comes next. Lock held.
+MALLOW_INTERNAL bool arena_is_prepared(const struct arena *arena);
+
+// Makes some of them ready, as far as the soft limit permits. At most one system call; false: the
+// kernel or the limit refuses. *grown: slices. Lock held.
+MALLOW_INTERNAL bool arena_prepare_locked(struct arena_set *set, struct arena *arena, bool *grown);
 
 // Decommits the free end of an arena; bytes released. Lock held.
 MALLOW_INTERNAL size_t arena_decommit_locked(struct arena_set *set, struct arena *arena);

@@ -9,7 +9,9 @@ enum {
     ARENA_TABLE_ALIGN = 64 << 10,     // the largest page size: parts begin on it
     ARENA_HEADER_BATCH_SLICES = 256,  // headers committed at once: 64 KiB of them
     ARENA_FIRST_STEP_SLICES = 8,      // a small program commits 512 KiB
-    ARENA_STEP_SLICES_MAX = 512,      // 32 MiB
+    ARENA_STEP_SLICES_MAX = MALLOW_CHUNK_SLICES, // what is made free in one call is bounded
+    ARENA_AHEAD_ROW = 3,              // 8 free slices in a row: what most spans need at most
+    ARENA_AHEAD_SLICES = 4 * MALLOW_CHUNK_SLICES, // headers are ready so far beyond what is needed
 };
 
 #define ARENA_BATCH_BYTES ((size_t)ARENA_HEADER_BATCH_SLICES << MALLOW_SLICE_SHIFT)
@@ -39,28 +41,38 @@ static struct arena_layout arena_layout_of(size_t slice_count) {
     return layout;
 }
 
+// Commits the next batch of remote parts, or the headers that belong to the last one: one call.
+static bool arena_commit_header_batch(struct arena *arena, struct os *os,
+                                      enum os_charge_level level) {
+    const size_t bytes = ARENA_HEADER_BATCH_SLICES * sizeof(struct slab);
+    const size_t slot = arena_slot_of(arena, arena->header_slices);
+    const bool remotes_first = arena->remote_slices == arena->header_slices;
+    const uintptr_t address =
+        remotes_first ? (uintptr_t)&arena->remotes[slot] : (uintptr_t)&arena->slabs[slot];
+    if (!os_charge_take(os, level, bytes)) {
+        return false;
+    }
+    if (!os_commit(os, address, bytes)) {
+        os_charge_release(os, bytes);
+        return false;
+    }
+    *(remotes_first ? &arena->remote_slices : &arena->header_slices) += ARENA_HEADER_BATCH_SLICES;
+    return true;
+}
+
 // Commits headers and remote parts for slices up to `slice_count`.
 static bool arena_commit_headers(struct arena *arena, struct os *os, size_t slice_count) {
     while (arena->header_slices < slice_count) {
-        const size_t bytes = ARENA_HEADER_BATCH_SLICES * sizeof(struct slab);
-        const size_t slot = arena_slot_of(arena, arena->header_slices);
-        const uintptr_t headers = (uintptr_t)&arena->slabs[slot];
-        const uintptr_t remotes = (uintptr_t)&arena->remotes[slot];
-        if (!os_charge_take(os, OS_CHARGE_RESERVE, 2 * bytes)) {
+        if (!arena_commit_header_batch(arena, os, OS_CHARGE_RESERVE)) {
             return false;
         }
-        if (!os_commit(os, remotes, bytes) || !os_commit(os, headers, bytes)) {
-            os_charge_release(os, 2 * bytes);
-            return false;
-        }
-        arena->header_slices += ARENA_HEADER_BATCH_SLICES;
     }
     return true;
 }
 
 // What an arena's headers and remote parts are charged, and all of its tables.
 static size_t arena_header_charge(const struct arena *arena) {
-    return 2 * arena->header_slices * sizeof(struct slab);
+    return (arena->header_slices + arena->remote_slices) * sizeof(struct slab);
 }
 
 static size_t arena_table_charge(const struct arena *arena) {
@@ -108,6 +120,7 @@ MALLOW_INTERNAL bool arena_reserve(struct arena *arena, struct os *os, size_t by
     arena->remotes = (struct slab_remote *)remotes;
     arena->slice_count = slice_count;
     arena->header_slices = 0;
+    arena->remote_slices = 0;
     arena->slot_mask = masked ? slice_count - 1 : SIZE_MAX;
     arena->rotation = masked ? (base >> MALLOW_SLICE_SHIFT) & (slice_count - 1) : 0;
     // Every header can be read from the start, as zero, without memory: so any address may be asked
@@ -132,12 +145,13 @@ MALLOW_INTERNAL bool arena_reserve(struct arena *arena, struct os *os, size_t by
 }
 
 // Commits the chunk map's groups beyond the first, if slices up to `slice_count` need them.
-static bool arena_commit_groups(struct arena *arena, struct os *os, size_t slice_count) {
+static bool arena_commit_groups(struct arena *arena, struct os *os, size_t slice_count,
+                                enum os_charge_level level) {
     if (arena_chunk_count(slice_count + MALLOW_CHUNK_SLICES - 1) <= arena->map.chunk_count) {
         return true;
     }
     const size_t bytes = arena_layout_of(arena->slice_count).table_bytes;
-    if (!os_charge_take(os, OS_CHARGE_RESERVE, bytes)) {
+    if (!os_charge_take(os, level, bytes)) {
         return false;
     }
     if (!os_commit(os, (uintptr_t)arena->map.more, bytes)) {
@@ -155,39 +169,58 @@ static bool arena_is_barred(const struct arena *arena, size_t slice) {
     return arena->slot_mask != SIZE_MAX && arena_slot_of(arena, slice) == 0;
 }
 
-// How far to commit: in steps that grow with the arena, from its end on to at least where the
-// request fits, which is within the current chunk or else in the next.
-static size_t arena_commit_target(const struct arena *arena, unsigned slice_count,
-                                  unsigned align_slices) {
-    const size_t committed = arena->committed_slices;
-    size_t start = bits_align_up(committed + arena_is_barred(arena, committed), align_slices);
-    if (start / MALLOW_CHUNK_SLICES != (start + slice_count - 1) / MALLOW_CHUNK_SLICES) {
-        start = bits_align_up(start, MALLOW_CHUNK_SLICES);
+// Where the request fits behind what is committed: within the current chunk or else in the next,
+// and not on the slice that is never handed out.
+static size_t arena_commit_start(const struct arena *arena, unsigned slice_count,
+                                 unsigned align_slices) {
+    size_t start = bits_align_up(arena->committed_slices, align_slices);
+    for (;;) {
+        if (start % MALLOW_CHUNK_SLICES + slice_count > MALLOW_CHUNK_SLICES) {
+            start = bits_align_up(start, MALLOW_CHUNK_SLICES);
+        }
+        if (!arena_is_barred(arena, start)) {
+            return start;
+        }
+        start += align_slices;
     }
+}
+
+// How far to commit: in steps that grow with the arena, to `end` at least. Long spans come in whole
+// chunks, so that not every one of them needs a call: those between prepare the headers.
+static size_t arena_commit_target(const struct arena *arena, size_t end, unsigned slice_count) {
+    const size_t committed = arena->committed_slices;
     size_t step = bits_max(ARENA_FIRST_STEP_SLICES, committed / 8);
     if (step >= MALLOW_CHUNK_SLICES) {
         step = bits_align_down(bits_min(step, ARENA_STEP_SLICES_MAX), MALLOW_CHUNK_SLICES);
     }
-    size_t target = bits_max(start + slice_count, committed + step);
-    target = bits_align_up(target, ARENA_FIRST_STEP_SLICES);
+    const size_t unit =
+        slice_count > ARENA_FIRST_STEP_SLICES ? MALLOW_CHUNK_SLICES : ARENA_FIRST_STEP_SLICES;
+    const size_t target = bits_align_up(bits_max(end, committed + step), unit);
     return bits_min(target, arena->slice_count);
 }
 
-// Makes slices [slice, end) of one chunk free.
-static void arena_open_slices(struct arena *arena, size_t slice, size_t end) {
+static uint32_t arena_mask(size_t slice, size_t end) {
+    return (uint32_t)(((UINT64_C(1) << (end - slice)) - 1) << (slice % MALLOW_CHUNK_SLICES));
+}
+
+// Makes slices [slice, end) of one chunk free, but for those that are taken.
+static void arena_open_slices(struct arena *arena, size_t slice, size_t end, uint32_t taken) {
     if (arena_is_barred(arena, slice)) { // slots of a chunk are in order: it is the first of it
         slice++;
     }
     if (slice < end) {
-        chunk_map_give(&arena->map, (unsigned)(slice / MALLOW_CHUNK_SLICES),
-                       (unsigned)(slice % MALLOW_CHUNK_SLICES), (unsigned)(end - slice), false);
+        chunk_map_open(&arena->map, (unsigned)(slice / MALLOW_CHUNK_SLICES),
+                       arena_mask(slice, end) & ~taken);
         arena->free_slices += end - slice;
     }
 }
 
-static bool arena_commit_to_locked(struct arena_set *set, struct arena *arena, size_t target) {
+// Commits slices up to `target`, which are free then, but for `slice_count` from `start` on.
+static bool arena_commit_to_locked(struct arena_set *set, struct arena *arena, size_t target,
+                                   size_t start, unsigned slice_count) {
     const size_t committed = arena->committed_slices;
-    if (target <= committed || !arena_commit_groups(arena, set->os, target) ||
+    if (target <= committed ||
+        !arena_commit_groups(arena, set->os, target, OS_CHARGE_RESERVE) ||
         !arena_commit_headers(arena, set->os, target) ||
         !os_commit(set->os, arena->base + (committed << MALLOW_SLICE_SHIFT),
                    (target - committed) << MALLOW_SLICE_SHIFT)) {
@@ -196,17 +229,23 @@ static bool arena_commit_to_locked(struct arena_set *set, struct arena *arena, s
     for (size_t slice = committed; slice < target;) {
         const size_t chunk_end = bits_align_down(slice, MALLOW_CHUNK_SLICES) + MALLOW_CHUNK_SLICES;
         const size_t end = bits_min(target, chunk_end);
-        arena_open_slices(arena, slice, end);
+        const bool here = start >= slice && start < end;
+        arena_open_slices(arena, slice, end, here ? arena_mask(start, start + slice_count) : 0);
         slice = end;
     }
+    arena->free_slices -= slice_count;
     __atomic_store_n(&arena->committed_slices, target, __ATOMIC_RELEASE);
     return true;
 }
 
 MALLOW_INTERNAL bool arena_commit_locked(struct arena_set *set, struct arena *arena,
-                                         unsigned slice_count, unsigned align_slices) {
-    return arena_commit_to_locked(set, arena,
-                                  arena_commit_target(arena, slice_count, align_slices));
+                                         unsigned slice_count, unsigned align_slices,
+                                         size_t *slice_out) {
+    const size_t start = arena_commit_start(arena, slice_count, align_slices);
+    const size_t target = arena_commit_target(arena, start + slice_count, slice_count);
+    *slice_out = start;
+    return start + slice_count <= target &&
+           arena_commit_to_locked(set, arena, target, start, slice_count);
 }
 
 // Headers of whole batches, which lie side by side; the header of slot 0, which free(NULL) reads;
@@ -233,11 +272,40 @@ MALLOW_INTERNAL size_t arena_set_fix(struct arena_set *set, size_t bytes, bool *
     const size_t target =
         bits_align_up(bits_min(bytes, most), MALLOW_SLICE_BYTES) >> MALLOW_SLICE_SHIFT;
     os_lock_take(&set->lock);
-    bool in = target <= arena->committed_slices || arena_commit_to_locked(set, arena, target);
+    bool in = target <= arena->committed_slices ||
+              arena_commit_to_locked(set, arena, target, target, 0);
     const size_t committed = arena->committed_slices << MALLOW_SLICE_SHIFT;
     in = in && os_bring_in(arena->base, committed, locked) && arena_bring_in_tables(arena, locked);
     os_lock_drop(&set->lock);
     return in ? committed : 0;
+}
+
+static bool arena_has_groups(const struct arena *arena) {
+    return arena_chunk_count(bits_min(arena->committed_slices + ARENA_AHEAD_SLICES,
+                                      arena->slice_count)) <= arena->map.chunk_count;
+}
+
+static bool arena_has_headers(const struct arena *arena) {
+    return arena->header_slices >=
+           bits_min(arena->committed_slices + ARENA_AHEAD_SLICES, arena->slice_count);
+}
+
+MALLOW_INTERNAL bool arena_is_prepared(const struct arena *arena) {
+    return arena_has_headers(arena) && arena_has_groups(arena) &&
+           (chunk_map_has(&arena->map, ARENA_AHEAD_ROW) ||
+                                        arena->committed_slices == arena->slice_count);
+}
+
+MALLOW_INTERNAL bool arena_prepare_locked(struct arena_set *set, struct arena *arena, bool *grown) {
+    if (!arena_has_headers(arena)) {
+        return arena_commit_header_batch(arena, set->os, OS_CHARGE_SOFT);
+    }
+    if (!arena_has_groups(arena)) {
+        return arena_commit_groups(arena, set->os, arena->slice_count, OS_CHARGE_SOFT);
+    }
+    size_t slice;
+    *grown = arena_commit_locked(set, arena, 0, 1, &slice);
+    return *grown;
 }
 
 MALLOW_INTERNAL size_t arena_decommit_locked(struct arena_set *set, struct arena *arena) {
@@ -326,6 +394,7 @@ MALLOW_INTERNAL bool arena_remove_locked(struct arena_set *set, struct arena *ar
         (void)arena_register(set, arena, (uintptr_t)arena | 1);
         return false;
     }
+    set->given = NULL; // may have been of this one
     arena_less_dirty_locked(set, dirty_count);
     os_charge_release(set->os, charged + (dirty_count << MALLOW_SLICE_SHIFT));
     struct arena **link = &set->secondary;

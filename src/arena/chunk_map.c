@@ -11,12 +11,11 @@ static uint32_t map_span_mask(unsigned slice_index, unsigned slice_count) {
 
 // Bit i is set iff slices i .. i + slice_count - 1 are all set in `mask`.
 static uint32_t map_runs(uint32_t mask, unsigned slice_count) {
-    for (unsigned have = 1; have < slice_count;) {
-        const unsigned shift = (unsigned)bits_min(have, slice_count - have);
-        mask &= mask >> shift;
-        have += shift;
+    unsigned have = 1;
+    for (; 2 * have <= slice_count; have *= 2) {
+        mask &= mask >> have;
     }
-    return mask;
+    return mask & (mask >> (slice_count - have));
 }
 
 // Multiples of `align_slices` among 32 slices.
@@ -26,35 +25,69 @@ static uint32_t map_aligned_mask(unsigned align_slices) {
     return masks[bits_log2_ceil(align_slices)];
 }
 
-static void map_set_row(struct chunk_map *map, unsigned row, unsigned chunk_index, bool value) {
-    const unsigned group_index = chunk_index / 64;
-    const uint64_t chunk_bit = UINT64_C(1) << (chunk_index % 64);
-    const uint64_t group_bit = UINT64_C(1) << (group_index % 64);
-    uint64_t *const group = &chunk_map_group(map, group_index)->rows[row];
-    uint64_t *const summary = &map->summary[row][group_index / 64];
-    if (value) {
-        *group |= chunk_bit;
-        *summary |= group_bit;
-    } else {
-        *group &= ~chunk_bit;
-        if (*group == 0) {
-            *summary &= ~group_bit;
-        }
+// How many of the run rows a chunk belongs to: its longest run decides, and the rows below follow.
+MALLOW_INLINE unsigned map_run_rows(uint32_t runs) {
+    unsigned rows = runs != 0;
+    runs &= runs >> 1;
+    rows += runs != 0;
+    runs &= runs >> 2;
+    rows += runs != 0;
+    runs &= runs >> 4;
+    rows += runs != 0;
+    runs &= runs >> 8;
+    rows += runs != 0;
+    runs &= runs >> 16;
+    return rows + (runs != 0);
+}
+
+static_assert(CHUNK_MAP_RUN_ROWS == 6 && MALLOW_CHUNK_SLICES == 32, "one step a row");
+
+// The places of a chunk's bits in the bitmaps.
+struct map_bits {
+    uint64_t *group;   // its group's rows
+    uint64_t *summary; // the summary word of row 0; those of the others follow at a distance
+    uint64_t chunk_bit;
+    uint64_t group_bit;
+};
+
+MALLOW_INLINE void map_set_row(struct map_bits bits, unsigned row) {
+    bits.group[row] |= bits.chunk_bit;
+    bits.summary[(size_t)row * MALLOW_ARENA_SUMMARY_WORDS] |= bits.group_bit;
+}
+
+MALLOW_INLINE void map_clear_row(struct map_bits bits, unsigned row) {
+    bits.group[row] &= ~bits.chunk_bit;
+    if (bits.group[row] == 0) {
+        bits.summary[(size_t)row * MALLOW_ARENA_SUMMARY_WORDS] &= ~bits.group_bit;
     }
 }
 
-// Brings the bitmaps in line with the masks of one chunk.
-static void map_update(struct chunk_map *map, unsigned chunk_index) {
-    const struct chunk *const chunk = chunk_map_chunk(map, chunk_index);
-    check_assert((chunk->dirty_mask & ~chunk->free_mask) == 0);
-    uint32_t runs = chunk->free_mask;
-    for (unsigned row = 0; row < CHUNK_MAP_RUN_ROWS; row++) {
-        map_set_row(map, row, chunk_index, runs != 0);
-        if (row + 1 < CHUNK_MAP_RUN_ROWS) {
-            runs &= runs >> (1U << row);
-        }
+// Gives a chunk new masks, and brings the bitmaps in line: mostly no row changes, or one.
+static void map_change(struct chunk_map *map, unsigned chunk_index, uint32_t free_mask,
+                       uint32_t dirty_mask) {
+    struct chunk *const chunk = chunk_map_chunk(map, chunk_index);
+    check_assert((dirty_mask & ~free_mask) == 0);
+    const unsigned group_index = chunk_index / 64;
+    const struct map_bits bits = {chunk_map_group(map, group_index)->rows,
+                                  &map->summary[0][group_index / 64],
+                                  UINT64_C(1) << (chunk_index % 64),
+                                  UINT64_C(1) << (group_index % 64)};
+    unsigned row = map_run_rows(chunk->free_mask);
+    const unsigned after = map_run_rows(free_mask);
+    const bool was_dirty = chunk->dirty_mask != 0;
+    chunk->free_mask = free_mask;
+    chunk->dirty_mask = dirty_mask;
+    if (was_dirty && dirty_mask == 0) {
+        map_clear_row(bits, CHUNK_MAP_DIRTY_ROW);
+    } else if (!was_dirty && dirty_mask != 0) {
+        map_set_row(bits, CHUNK_MAP_DIRTY_ROW);
     }
-    map_set_row(map, CHUNK_MAP_DIRTY_ROW, chunk_index, chunk->dirty_mask != 0);
+    for (; row < after; row++) {
+        map_set_row(bits, row);
+    }
+    for (; row > after; row--) {
+        map_clear_row(bits, row - 1);
+    }
 }
 
 MALLOW_INTERNAL bool chunk_map_next(const struct chunk_map *map, unsigned row, unsigned from,
@@ -70,7 +103,7 @@ MALLOW_INTERNAL bool chunk_map_next(const struct chunk_map *map, unsigned row, u
         return true;
     }
     group_index++;
-    for (unsigned word = group_index / 64; word < MALLOW_ARENA_SUMMARY_WORDS; word++) {
+    for (unsigned word = group_index / 64; word < map->word_count; word++) {
         uint64_t summary = map->summary[row][word];
         if (word == group_index / 64) {
             summary &= ~UINT64_C(0) << (group_index % 64);
@@ -88,22 +121,31 @@ static struct chunk_place map_place(unsigned chunk_index, uint32_t starts) {
     return (struct chunk_place){true, chunk_index, bits_lowest(starts)};
 }
 
-// Looks for the request in one chunk: among dirty slices, then among all free ones.
+// Looks for the request in one chunk: where it begins with a dirty slice, then anywhere.
 static struct chunk_place map_find_in(const struct chunk_map *map, unsigned chunk_index,
                                       unsigned slice_count, uint32_t aligned) {
     const struct chunk *const chunk = chunk_map_chunk(map, chunk_index);
-    uint32_t starts = map_runs(chunk->dirty_mask, slice_count) & aligned;
-    if (starts == 0) {
-        starts = map_runs(chunk->free_mask, slice_count) & aligned;
+    const uint32_t starts = map_runs(chunk->free_mask, slice_count) & aligned;
+    const uint32_t dirty = starts & chunk->dirty_mask;
+    return starts != 0 ? map_place(chunk_index, dirty != 0 ? dirty : starts)
+                       : (struct chunk_place){false, 0, 0};
+}
+
+MALLOW_INTERNAL bool chunk_map_has(const struct chunk_map *map, unsigned row) {
+    for (unsigned word = 0; word < map->word_count; word++) {
+        if (map->summary[row][word] != 0) {
+            return true;
+        }
     }
-    return starts != 0 ? map_place(chunk_index, starts) : (struct chunk_place){false, 0, 0};
+    return false;
 }
 
 // Tries the first few chunks that may have what is asked for.
 static struct chunk_place map_find_candidates(const struct chunk_map *map, unsigned row,
-                                              unsigned slice_count, uint32_t aligned) {
+                                              unsigned slice_count, uint32_t aligned,
+                                              unsigned limit) {
     unsigned from = 0;
-    for (unsigned tries = 0; tries < MALLOW_FIT_CANDIDATES; tries++) {
+    for (unsigned tries = 0; tries < limit; tries++) {
         unsigned chunk_index;
         if (!chunk_map_next(map, row, from, &chunk_index)) {
             break;
@@ -131,43 +173,50 @@ MALLOW_INTERNAL struct chunk_place chunk_map_find(const struct chunk_map *map, u
         return (struct chunk_place){false, 0, 0};
     }
     // The row below may fit, the row above certainly does (whatever the alignment, in its last
-    // row).
+    // row): its first chunk.
     const unsigned lower = bits_highest(slice_count);
-    const struct chunk_place place = map_find_candidates(map, lower, slice_count, aligned);
-    if (place.found) {
-        return place;
-    }
     const unsigned certain = (unsigned)bits_min(
         bits_log2_ceil(slice_count + align_slices - 1), CHUNK_MAP_RUN_ROWS - 1);
-    return map_find_candidates(map, certain, slice_count, aligned);
+    if (lower != certain) {
+        const struct chunk_place place =
+            map_find_candidates(map, lower, slice_count, aligned, MALLOW_FIT_CANDIDATES);
+        if (place.found || !chunk_map_has(map, certain)) {
+            return place;
+        }
+    }
+    return map_find_candidates(map, certain, slice_count, aligned, 1);
 }
 
 MALLOW_INTERNAL unsigned chunk_map_take(struct chunk_map *map, unsigned chunk_index,
                                         unsigned slice_index, unsigned slice_count) {
-    struct chunk *const chunk = chunk_map_chunk(map, chunk_index);
+    const struct chunk chunk = *chunk_map_chunk(map, chunk_index);
     const uint32_t span = map_span_mask(slice_index, slice_count);
-    check_assert((chunk->free_mask & span) == span);
-    const unsigned dirty_count = bits_count(chunk->dirty_mask & span);
-    chunk->free_mask &= ~span;
-    chunk->dirty_mask &= ~span;
-    map_update(map, chunk_index);
-    return dirty_count;
+    check_assert((chunk.free_mask & span) == span);
+    map_change(map, chunk_index, chunk.free_mask & ~span, chunk.dirty_mask & ~span);
+    const uint32_t dirty = chunk.dirty_mask & span;
+    return dirty == 0 ? 0 : dirty == span ? slice_count : bits_count(dirty);
+}
+
+MALLOW_INTERNAL void chunk_map_open(struct chunk_map *map, unsigned chunk_index, uint32_t slices) {
+    const struct chunk chunk = *chunk_map_chunk(map, chunk_index);
+    const unsigned word_count = chunk_index / 64 / 64 + 1;
+    check_assert((chunk.free_mask & slices) == 0);
+    map->word_count = word_count > map->word_count ? word_count : map->word_count;
+    map_change(map, chunk_index, chunk.free_mask | slices, chunk.dirty_mask);
 }
 
 MALLOW_INTERNAL void chunk_map_give(struct chunk_map *map, unsigned chunk_index,
                                     unsigned slice_index, unsigned slice_count, bool dirty) {
-    struct chunk *const chunk = chunk_map_chunk(map, chunk_index);
+    const struct chunk chunk = *chunk_map_chunk(map, chunk_index);
     const uint32_t span = map_span_mask(slice_index, slice_count);
-    check_assert((chunk->free_mask & span) == 0);
-    chunk->free_mask |= span;
-    if (dirty) {
-        chunk->dirty_mask |= span;
-    }
-    map_update(map, chunk_index);
+    check_assert((chunk.free_mask & span) == 0);
+    map_change(map, chunk_index, chunk.free_mask | span,
+               dirty ? chunk.dirty_mask | span : chunk.dirty_mask);
 }
 
 MALLOW_INTERNAL void chunk_map_clean(struct chunk_map *map, unsigned chunk_index,
                                      unsigned slice_index, unsigned slice_count) {
-    chunk_map_chunk(map, chunk_index)->dirty_mask &= ~map_span_mask(slice_index, slice_count);
-    map_update(map, chunk_index);
+    const struct chunk chunk = *chunk_map_chunk(map, chunk_index);
+    map_change(map, chunk_index, chunk.free_mask,
+               chunk.dirty_mask & ~map_span_mask(slice_index, slice_count));
 }

@@ -38,6 +38,7 @@ struct chunk_map {
     struct chunk_group *more; // groups 1, 2 ...
     unsigned chunk_count;     // that there are groups for; may grow
     struct chunk_group first; // here, so that a program of up to 128 MiB needs no page for a table
+    unsigned word_count;      // summary words of chunks that have been opened
 };
 
 MALLOW_INLINE struct chunk_group *chunk_map_group(const struct chunk_map *map,
@@ -67,13 +68,19 @@ MALLOW_INTERNAL struct chunk_place chunk_map_find(const struct chunk_map *map, u
 MALLOW_INTERNAL unsigned chunk_map_take(struct chunk_map *map, unsigned chunk_index,
                                         unsigned slice_index, unsigned slice_count);
 
-// Marks slices as free, dirty or clean.
+// Opens slices of a chunk: they are free, and clean, for the first time (again).
+MALLOW_INTERNAL void chunk_map_open(struct chunk_map *map, unsigned chunk_index, uint32_t slices);
+
+// Marks slices of opened chunks as free, dirty or clean.
 MALLOW_INTERNAL void chunk_map_give(struct chunk_map *map, unsigned chunk_index,
                                     unsigned slice_index, unsigned slice_count, bool dirty);
 
 // Marks free slices as clean.
 MALLOW_INTERNAL void chunk_map_clean(struct chunk_map *map, unsigned chunk_index,
                                      unsigned slice_index, unsigned slice_count);
+
+// Whether any chunk has a bit in `row`.
+MALLOW_INTERNAL bool chunk_map_has(const struct chunk_map *map, unsigned row);
 
 // The lowest chunk at or above `from` that has a bit in `row`; false if none.
 MALLOW_INTERNAL bool chunk_map_next(const struct chunk_map *map, unsigned row, unsigned from,

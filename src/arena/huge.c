@@ -63,7 +63,7 @@ static void huge_unlink_locked(struct huge_set *set, struct huge *record) {
 
 // ---- Charge -------------------------------------------------------------------------------------
 
-// Charges what a call may add to what is live and cached; huge_settle_locked ends the call.
+// Charges what a call may add to what is live and cached; huge_settle_charge_locked ends the call.
 static bool huge_charge_locked(struct huge_set *set, size_t growth, enum os_charge_level level) {
     if (!os_charge_take(set->os, level, growth)) {
         return false;
@@ -72,7 +72,7 @@ static bool huge_charge_locked(struct huge_set *set, size_t growth, enum os_char
     return true;
 }
 
-static void huge_settle_locked(struct huge_set *set) {
+static void huge_settle_charge_locked(struct huge_set *set) {
     const uint64_t held = set->live_bytes + set->cache.bytes;
     if (set->charged_bytes > held) {
         os_charge_release(set->os, (size_t)(set->charged_bytes - held));
@@ -92,28 +92,67 @@ struct huge_request {
     enum os_charge_level level;
 };
 
+static const struct huge_mapping huge_no_mapping = {0, 0, false};
+
+// Address space for an alignment beyond a page's: the ends stay mapped and untouched, so that one
+// call does. They are charged, since the cache may come to use them; so where memory is limited
+// they are cut off, as where address space is.
+static struct huge_mapping huge_map_aligned_locked(struct huge_set *set,
+                                                   const struct huge_request *request) {
+    struct os *const os = set->os;
+    const bool limited = os->address_space_limit != SIZE_MAX ||
+                         atomic_load_explicit(&os->charge.limited, memory_order_relaxed) != 0;
+    size_t total = request->mapped_bytes;
+    if ((!limited &&
+         __builtin_add_overflow(total, request->alignment - os->page_bytes, &total)) ||
+        !huge_charge_locked(set, total, request->level)) {
+        return huge_no_mapping;
+    }
+    return (struct huge_mapping){os_map(os, total, limited ? request->alignment : 1), total, false};
+}
+
+// A mapping of fresh pages.
+static struct huge_mapping huge_map_fresh_locked(struct huge_set *set,
+                                                 const struct huge_request *request) {
+    const size_t mapped_bytes = request->mapped_bytes;
+    struct huge_mapping mapping = huge_no_mapping;
+    if (!huge_charge_locked(set, mapped_bytes, request->level)) {
+        return mapping;
+    }
+    if (unlikely(meta_is_low(set->meta))) {
+        // Thousands of blocks without a call between that could prepare memory for their records.
+        mapping = huge_cache_take_fresh(&set->cache, mapped_bytes);
+    }
+    if (mapping.address == 0) {
+        mapping = (struct huge_mapping){os_map(set->os, mapped_bytes, 1), mapped_bytes, false};
+    }
+    return mapping;
+}
+
 // A mapping for a request, from the cache where that helps.
-static struct huge_mapping huge_map_locked(struct huge_set *set, const struct huge_request *request,
-                                           struct huge_cuts *cuts) {
+static struct huge_mapping huge_map_locked(struct huge_set *set,
+                                           const struct huge_request *request) {
     const size_t mapped_bytes = request->mapped_bytes;
     // Fresh pages are zero already, and cost nothing until they are touched.
-    if (!request->zeroed && request->alignment <= set->os->page_bytes) {
-        const size_t growth = huge_cache_growth(&set->cache, mapped_bytes);
-        if (!huge_charge_locked(set, growth, request->level)) {
-            return (struct huge_mapping){0, 0};
-        }
-        const uintptr_t address = huge_cache_take(&set->cache, mapped_bytes, set->live_bytes, cuts);
-        if (address != 0) {
-            return (struct huge_mapping){address, mapped_bytes};
-        }
-        huge_settle_locked(set);
-    } else if (request->zeroed) {
+    if (request->zeroed) {
         huge_cache_unlearn(&set->cache, mapped_bytes);
     }
-    if (!huge_charge_locked(set, mapped_bytes, request->level)) {
-        return (struct huge_mapping){0, 0};
+    if (request->alignment > set->os->page_bytes) {
+        return huge_map_aligned_locked(set, request);
     }
-    return (struct huge_mapping){os_map(set->os, mapped_bytes, request->alignment), mapped_bytes};
+    if (!request->zeroed) {
+        const size_t growth = huge_cache_growth(&set->cache, mapped_bytes);
+        if (!huge_charge_locked(set, growth, request->level)) {
+            return huge_no_mapping;
+        }
+        const struct huge_mapping mapping =
+            huge_cache_take(&set->cache, mapped_bytes, set->live_bytes);
+        if (mapping.address != 0) {
+            return mapping;
+        }
+        huge_settle_charge_locked(set);
+    }
+    return huge_map_fresh_locked(set, request);
 }
 
 // Registers a block that begins at `address` in `mapping`.
@@ -121,6 +160,7 @@ static void huge_register_locked(struct huge_set *set, struct huge *record, uint
                                  struct huge_mapping mapping, size_t bytes) {
     record->map_address = mapping.address;
     record->mapped_bytes = mapping.bytes;
+    record->several = mapping.several;
     record->usable_bytes = bits_align_up(bits_max(bytes, 1), set->os->page_bytes);
     __atomic_store_n(&record->address, address, __ATOMIC_RELEASE);
     huge_link_locked(set, record);
@@ -133,30 +173,30 @@ MALLOW_INTERNAL uintptr_t huge_take_charged(struct huge_set *set, size_t bytes, 
     if (mapped_bytes == 0) {
         return 0;
     }
-    struct huge_mapping mapping = {0, 0};
+    uintptr_t address = 0;
     os_lock_take(&set->map->lock);
     struct huge *const record =
         address_map_prepare_locked(set->map) ? huge_record_take_locked(set) : NULL;
     if (record != NULL) {
-        record->cuts = (struct huge_cuts){{0}};
         const struct huge_request request = {mapped_bytes, alignment, zeroed, level};
-        mapping = huge_map_locked(set, &request, &record->cuts);
+        const struct huge_mapping mapping = huge_map_locked(set, &request);
         if (mapping.address == 0) {
             huge_record_give_locked(set, record);
         } else {
-            huge_register_locked(set, record, mapping.address, mapping, bytes);
+            address = bits_align_up(mapping.address, alignment);
+            huge_register_locked(set, record, address, mapping, bytes);
         }
-        huge_settle_locked(set);
+        huge_settle_charge_locked(set);
     }
     os_lock_drop(&set->map->lock);
-    return mapping.address;
+    return address;
 }
 
 MALLOW_INTERNAL uintptr_t huge_take_at_charged(struct huge_set *set, size_t bytes,
                                                size_t alignment, size_t offset,
                                                enum os_charge_level level) {
     const size_t block_bytes = huge_mapped_bytes(set, bytes);
-    struct huge_mapping mapping = {0, 0};
+    struct huge_mapping mapping = {0, 0, false};
     uintptr_t address = 0;
     if (block_bytes == 0 || __builtin_add_overflow(block_bytes, alignment, &mapping.bytes)) {
         return 0;
@@ -166,7 +206,6 @@ MALLOW_INTERNAL uintptr_t huge_take_at_charged(struct huge_set *set, size_t byte
     struct huge *const record =
         address_map_prepare_locked(set->map) ? huge_record_take_locked(set) : NULL;
     if (record != NULL) {
-        record->cuts = (struct huge_cuts){{0}};
         mapping.address = huge_charge_locked(set, mapping.bytes, level)
                               ? os_map(set->os, mapping.bytes, 1)
                               : 0;
@@ -178,7 +217,7 @@ MALLOW_INTERNAL uintptr_t huge_take_at_charged(struct huge_set *set, size_t byte
             huge_register_locked(set, record, address, mapping, bytes);
             record->usable_bytes = bits_max(bytes, 1);
         }
-        huge_settle_locked(set);
+        huge_settle_charge_locked(set);
     }
     os_lock_drop(&set->map->lock);
     return address;
@@ -203,88 +242,94 @@ MALLOW_INTERNAL bool huge_contains(struct huge_set *set, uintptr_t address) {
     return found;
 }
 
-MALLOW_INTERNAL bool huge_give(struct huge_set *set, uintptr_t address) {
+MALLOW_INTERNAL bool huge_give(struct huge_set *set, uintptr_t address, bool may_enter) {
     os_lock_take(&set->map->lock);
     struct huge *const huge = huge_of(set, address);
     if (huge != NULL) {
-        const struct huge_mapping mapping = {huge->map_address, huge->mapped_bytes};
+        const struct huge_mapping mapping = {huge->map_address, huge->mapped_bytes,
+                                             huge->several};
         huge_unlink_locked(set, huge);
         (void)address_map_set_locked(set->map, address, 0);
-        const struct huge_cuts cuts = huge->cuts;
         huge_record_give_locked(set, huge);
         if (set->cache.pieces == NULL) { // without memory for them, nothing is kept
             set->cache.pieces =
                 meta_take(set->meta, MALLOW_HUGE_CACHE_COUNT * sizeof *set->cache.pieces);
         }
-        huge_cache_give(&set->cache, mapping, set->live_bytes, &cuts);
-        huge_settle_locked(set);
+        huge_cache_give(&set->cache, mapping, set->live_bytes, may_enter);
+        huge_settle_charge_locked(set);
     }
     os_lock_drop(&set->map->lock);
     return huge != NULL;
 }
 
-// Remaps a block. One that consists of several mappings can only be cut.
-static uintptr_t huge_remap_locked(struct huge_set *set, struct huge *huge, size_t mapped_bytes,
+// Remaps a block with what lies before it in its mapping; where the block begins then, or 0.
+static uintptr_t huge_remap_locked(struct huge_set *set, struct huge *huge, size_t total_bytes,
                                    bool may_move) {
-    if (huge->cuts.offset[0] == 0) {
-        return os_remap(set->os, huge->address, huge->mapped_bytes, mapped_bytes, may_move);
+    if (huge->several && total_bytes > huge->mapped_bytes) {
+        return 0; // the kernel would refuse
     }
-    if (mapped_bytes > huge->mapped_bytes ||
-        !os_unmap(set->os, huge->address + mapped_bytes, huge->mapped_bytes - mapped_bytes)) {
-        return 0;
-    }
-    for (unsigned i = 0; i < HUGE_CUTS_MAX; i++) { // falling: those behind the end come first
-        while (huge->cuts.offset[i] >= mapped_bytes) {
-            for (unsigned j = i; j < HUGE_CUTS_MAX; j++) {
-                huge->cuts.offset[j] = j + 1 < HUGE_CUTS_MAX ? huge->cuts.offset[j + 1] : 0;
-            }
-        }
-    }
-    return huge->address;
+    const uintptr_t before = huge->address;
+    // The entry goes before the mapping does: the moment that its address space is free, another
+    // mapping of ours may come to lie there. The lock makes it one step for our own threads.
+    (void)address_map_set_locked(set->map, before, 0);
+    const uintptr_t moved =
+        os_remap(set->os, huge->map_address, huge->mapped_bytes, total_bytes, may_move);
+    const uintptr_t now = moved != 0 ? moved + (before - huge->map_address) : before;
+    huge->map_address = moved != 0 ? moved : huge->map_address;
+    __atomic_store_n(&huge->address, now, __ATOMIC_RELEASE);
+    (void)address_map_set_locked(set->map, now, (uintptr_t)huge);
+    return moved != 0 ? now : 0;
 }
 
 MALLOW_INTERNAL uintptr_t huge_resize_charged(struct huge_set *set, struct huge *huge,
                                               size_t bytes, bool may_move,
                                               enum os_charge_level level) {
     const size_t mapped_bytes = huge_mapped_bytes(set, bytes);
+    const size_t lead = huge->address - huge->map_address;
     if (mapped_bytes == 0) {
         return 0;
     }
-    if (huge->map_address != huge->address) {
+    if (lead % set->os->page_bytes != 0) {
         return bytes <= huge->usable_bytes ? huge->address : 0;
     }
     os_lock_take(&set->map->lock);
-    const uintptr_t before = huge->address;
-    uintptr_t address = before;
-    if (mapped_bytes != huge->mapped_bytes) {
-        // The entry goes before the mapping does: the moment that its address space is free,
-        // another mapping of ours may come to lie there. The lock makes it one step for our own
-        // threads.
-        address = 0;
-        const size_t growth = mapped_bytes - bits_min(mapped_bytes, huge->mapped_bytes);
-        if (address_map_prepare_locked(set->map) && huge_charge_locked(set, growth, level)) {
-            (void)address_map_set_locked(set->map, before, 0);
-            address = huge_remap_locked(set, huge, mapped_bytes, may_move);
-            const uintptr_t now = address != 0 ? address : before;
-            huge->map_address = now;
-            __atomic_store_n(&huge->address, now, __ATOMIC_RELEASE);
-            (void)address_map_set_locked(set->map, now, (uintptr_t)huge);
-        }
+    uintptr_t address = huge->address;
+    const size_t total_bytes = lead + mapped_bytes;
+    if (total_bytes != huge->mapped_bytes) {
+        const size_t growth = total_bytes - bits_min(total_bytes, huge->mapped_bytes);
+        address = address_map_prepare_locked(set->map) && huge_charge_locked(set, growth, level)
+                      ? huge_remap_locked(set, huge, total_bytes, may_move)
+                      : 0;
     }
     if (address != 0) {
-        set->live_bytes += mapped_bytes - huge->mapped_bytes;
-        huge->mapped_bytes = mapped_bytes;
+        set->live_bytes += total_bytes - huge->mapped_bytes;
+        huge->mapped_bytes = total_bytes;
         huge->usable_bytes = bits_align_up(bits_max(bytes, 1), set->os->page_bytes);
     }
-    huge_settle_locked(set);
+    huge_settle_charge_locked(set);
     os_lock_drop(&set->map->lock);
     return address;
+}
+
+MALLOW_INTERNAL void huge_owe_all(struct huge_set *set) {
+    os_lock_take(&set->map->lock);
+    __atomic_store_n(&set->cache.debt, set->cache.bytes, __ATOMIC_RELAXED);
+    os_lock_drop(&set->map->lock);
+}
+
+MALLOW_INTERNAL void huge_settle(struct huge_set *set) {
+    os_lock_take(&set->map->lock);
+    if (set->cache.debt != 0 && !set->os->sealed) {
+        huge_cache_settle(&set->cache);
+        huge_settle_charge_locked(set);
+    }
+    os_lock_drop(&set->map->lock);
 }
 
 MALLOW_INTERNAL size_t huge_purge_all(struct huge_set *set) {
     os_lock_take(&set->map->lock);
     const size_t released = huge_cache_purge(&set->cache);
-    huge_settle_locked(set);
+    huge_settle_charge_locked(set);
     os_lock_drop(&set->map->lock);
     return released;
 }
@@ -303,7 +348,7 @@ MALLOW_INTERNAL size_t huge_idle_purge(struct huge_set *set, size_t bytes) {
         os_lock_take(&set->map->lock);
         part = huge_cache_purge_some(&set->cache,
                                      bits_min(bytes - released, MALLOW_UNMAP_BYTES));
-        huge_settle_locked(set);
+        huge_settle_charge_locked(set);
         os_lock_drop(&set->map->lock);
         released += part;
     }

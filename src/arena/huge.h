@@ -19,9 +19,9 @@ struct huge {
     uintptr_t map_address;  // start of the mapping: the same, unless aligned at an offset
     size_t mapped_bytes;    // from map_address on
     size_t usable_bytes;    // from address on
+    bool several;           // may be of several mappings of the kernel's
     struct huge *next;      // free records; or live ones, for naming interior pointers
     struct huge *previous;
-    struct huge_cuts cuts;  // where one mapping of the kernel's ends and another begins
 };
 
 struct huge_set {
@@ -41,8 +41,8 @@ MALLOW_INTERNAL void huge_set_init(struct huge_set *set, struct os *os, struct m
 
 // A block of at least `bytes` bytes; 0 if there is no memory. `zeroed`: it must read as zero.
 // The growth is charged at `level`; refused, there is no memory.
-// System calls: none or those of huge_cache_take; one for a new mapping, three if its alignment is
-// more than a page.
+// At most one system call, where neither address space nor memory is limited; otherwise three if
+// the alignment is more than a page.
 MALLOW_INTERNAL uintptr_t huge_take_charged(struct huge_set *set, size_t bytes, size_t alignment,
                                             bool zeroed, enum os_charge_level level);
 
@@ -67,11 +67,12 @@ MALLOW_INTERNAL struct huge *huge_of(const struct huge_set *set, uintptr_t addre
 // True iff `address` lies within a live huge block. Walks them all: for the error path.
 MALLOW_INTERNAL bool huge_contains(struct huge_set *set, uintptr_t address);
 
-// Frees the block at `address`; false if no live block begins there.
-MALLOW_INTERNAL bool huge_give(struct huge_set *set, uintptr_t address);
+// Frees the block at `address`; false if no live block begins there. At most one system call, none
+// unless `may_enter`.
+MALLOW_INTERNAL bool huge_give(struct huge_set *set, uintptr_t address, bool may_enter);
 
-// Resizes a live block by the kernel; its address, or 0 (and all is as it was). A block made up of
-// pieces of the cache can be cut, not grown.
+// Resizes a live block by the kernel, in one call; its address, or 0 (and all is as it was). A
+// block made up of pieces of the cache can be cut, not grown.
 MALLOW_INTERNAL uintptr_t huge_resize_charged(struct huge_set *set, struct huge *huge,
                                               size_t bytes, bool may_move,
                                               enum os_charge_level level);
@@ -85,7 +86,19 @@ MALLOW_INLINE uintptr_t huge_resize(struct huge_set *set, struct huge *huge, siz
 MALLOW_INTERNAL size_t huge_idle_look(struct huge_set *set);
 MALLOW_INTERNAL size_t huge_idle_purge(struct huge_set *set, size_t bytes);
 
-// Unmaps the cache; bytes released.
+// All that is cached is owed to the OS: later calls that have no other system call to make give it
+// back, a piece each.
+MALLOW_INTERNAL void huge_owe_all(struct huge_set *set);
+
+// Whether there is something to settle; relaxed.
+MALLOW_INLINE bool huge_owes(const struct huge_set *set) {
+    return __atomic_load_n(&set->cache.debt, __ATOMIC_RELAXED) != 0;
+}
+
+// Gives one piece of that back: one system call.
+MALLOW_INTERNAL void huge_settle(struct huge_set *set);
+
+// Unmaps the cache, in a call a piece; bytes released.
 MALLOW_INTERNAL size_t huge_purge_all(struct huge_set *set);
 
 #endif

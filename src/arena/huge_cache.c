@@ -9,13 +9,18 @@
 
 // Smaller pieces are not worth a system call.
 #define HUGE_PIECE_BYTES_MIN ((size_t)1 << 20)
-// Smaller blocks are of one mapping, so that realloc can go on growing them by mremap.
-#define HUGE_CUT_BLOCK_BYTES_MIN ((size_t)4 << 20)
+// Blocks below this are of one mapping, so that realloc can go on growing them by mremap.
+#define HUGE_GATHER_BLOCK_BYTES_MIN ((size_t)4 << 20)
+// Moves that a request which finds no piece large enough makes worth while.
+#define HUGE_MOVES_WANTED 2U
+// Address space of a room; a piece that would fill most of it stays where it is.
+#define HUGE_ROOM_BYTES ((size_t)1 << 30)
 
 MALLOW_INTERNAL void huge_cache_init(struct huge_cache *cache, struct os *os, size_t limit) {
     cache->os = os;
     cache->limit = limit;
     cache->worth = HUGE_CACHE_WORTH_FIRST;
+    cache->room.refused = os->address_space_limit != SIZE_MAX;
 }
 
 // What may be kept while `live_bytes` are live.
@@ -27,138 +32,262 @@ static bool huge_cache_is_full(const struct huge_cache *cache) {
     return cache->pieces == NULL || cache->count == MALLOW_HUGE_CACHE_COUNT;
 }
 
-static void huge_cache_keep(struct huge_cache *cache, uintptr_t address, size_t bytes) {
-    cache->pieces[cache->count++] = (struct huge_mapping){address, bytes};
-    cache->bytes += bytes;
+static size_t huge_cache_gathered(const struct huge_cache *cache) {
+    return cache->room.tail - cache->room.front;
+}
+
+// Keeps a range, joined with those that it touches. There is a place.
+static void huge_cache_keep(struct huge_cache *cache, struct huge_mapping piece) {
+    cache->bytes += piece.bytes;
     if (cache->bytes > MALLOW_WORK_BYTES) {
         os_raise_work(cache->os);
     }
+    for (unsigned i = 0; i < cache->count;) {
+        const struct huge_mapping other = cache->pieces[i];
+        const bool before = other.address + other.bytes == piece.address;
+        if (!before && piece.address + piece.bytes != other.address) {
+            i++;
+            continue;
+        }
+        piece.address = before ? other.address : piece.address;
+        piece.bytes += other.bytes;
+        // Mappings of the kernel's that touch are one, unless pages have been moved to them.
+        piece.several = piece.several || other.several;
+        cache->pieces[i] = cache->pieces[--cache->count];
+    }
+    if (piece.address + piece.bytes == cache->room.front) {
+        cache->room.front = piece.address; // a block of the room came back before the next one went
+        return;
+    }
+    cache->pieces[cache->count++] = piece;
+}
+
+// Takes `bytes` bytes off the count.
+static void huge_cache_less(struct huge_cache *cache, size_t bytes) {
+    cache->bytes -= bytes;
+    cache->bytes_low = bits_min(cache->bytes_low, cache->bytes);
 }
 
 static struct huge_mapping huge_cache_remove(struct huge_cache *cache, unsigned index) {
     const struct huge_mapping piece = cache->pieces[index];
     cache->pieces[index] = cache->pieces[--cache->count];
-    cache->bytes -= piece.bytes;
-    cache->bytes_low = bits_min(cache->bytes_low, cache->bytes);
+    huge_cache_less(cache, piece.bytes);
     return piece;
 }
 
-// The smallest piece that is large enough, else the largest. The cache is not empty.
+// The smallest piece that is large enough, else the largest. There is a piece.
 static unsigned huge_cache_best(const struct huge_cache *cache, size_t bytes) {
     unsigned best = 0;
+    size_t have = cache->pieces[0].bytes;
     for (unsigned i = 1; i < cache->count; i++) {
-        const size_t have = cache->pieces[best].bytes;
         const size_t other = cache->pieces[i].bytes;
         if (have >= bytes ? other >= bytes && other < have : other > have) {
             best = i;
+            have = other;
         }
     }
     return best;
 }
 
 // Unmaps; what the kernel does not unmap is purged and kept, or lost.
-static void huge_cache_unmap(struct huge_cache *cache, uintptr_t address, size_t bytes) {
-    if (os_unmap(cache->os, address, bytes)) {
+static void huge_cache_unmap(struct huge_cache *cache, struct huge_mapping piece) {
+    if (os_unmap(cache->os, piece.address, piece.bytes)) {
         cache->regret = true;
         return;
     }
-    (void)os_purge(cache->os, address, bytes);
+    (void)os_purge(cache->os, piece.address, piece.bytes);
     if (!huge_cache_is_full(cache)) {
-        huge_cache_keep(cache, address, bytes);
+        huge_cache_keep(cache, piece);
     }
 }
 
-// Moves the pages of a piece's end to the end of the gap [address, address + *bytes), of fresh
-// pages, which *bytes is then without. Not moved: there are no such pages, or the kernel refuses.
-static enum os_moved huge_cache_fill(struct huge_cache *cache, uintptr_t address, size_t *bytes) {
-    if (*bytes < HUGE_PIECE_BYTES_MIN || cache->count == 0) {
-        return OS_NOT_MOVED;
-    }
-    const struct huge_mapping piece = huge_cache_remove(cache, huge_cache_best(cache, *bytes));
-    const size_t length = bits_min(piece.bytes, *bytes);
-    const size_t rest = piece.bytes - length;
-    *bytes -= length;
-    const enum os_moved moved =
-        os_move(cache->os, piece.address + rest, length, address + *bytes);
-    if (rest != 0) {
-        huge_cache_keep(cache, piece.address, rest);
-    }
+// The part of a mapping from `offset` on.
+static struct huge_mapping huge_rest(struct huge_mapping mapping, size_t offset) {
+    return (struct huge_mapping){mapping.address + offset, mapping.bytes - offset,
+                                 mapping.several};
+}
+
+// ---- The room -----------------------------------------------------------------------------------
+
+// Moves a piece to the end of what is gathered, where there is room for it; false: it stays.
+static bool huge_room_move(struct huge_cache *cache, unsigned index) {
+    struct huge_room *const room = &cache->room;
+    const struct huge_mapping piece = cache->pieces[index];
+    const enum os_moved moved = os_move(cache->os, piece.address, piece.bytes, room->tail);
     if (moved != OS_MOVED) {
-        huge_cache_unmap(cache, piece.address + rest, length);
-        *bytes += moved == OS_NOT_MOVED ? length : 0;
-    }
-    return moved;
-}
-
-// Fills the end of a block whose pages are fresh from `fresh` on; false: the block is no longer.
-static bool huge_cache_fill_end(struct huge_cache *cache, struct huge_mapping block, size_t fresh,
-                                struct huge_cuts *cuts) {
-    size_t gap = block.bytes - fresh;
-    for (unsigned i = 0; i < HUGE_CUTS_MAX; i++) {
-        const size_t end = fresh + gap;
-        const enum os_moved moved = huge_cache_fill(cache, block.address + fresh, &gap);
+        room->refused = true;
         if (moved == OS_TARGET_LOST) {
-            *cuts = (struct huge_cuts){{0}};
-            huge_cache_unmap(cache, block.address, fresh + gap);
-            if (end < block.bytes) {
-                huge_cache_unmap(cache, block.address + end, block.bytes - end);
-            }
-            return false;
+            room->end = room->tail;
         }
-        if (moved == OS_NOT_MOVED) {
-            break;
-        }
-        cuts->offset[i] = fresh + gap;
+        return false;
     }
+    cache->pieces[index] = cache->pieces[--cache->count]; // and as much is cached as before
+    room->tail += piece.bytes;
     return true;
 }
 
-// The piece, which is smaller, as a mapping of `bytes` bytes.
-static uintptr_t huge_cache_grow(struct huge_cache *cache, struct huge_mapping piece, size_t bytes,
-                                 struct huge_cuts *cuts) {
-    const uintptr_t address = os_remap(cache->os, piece.address, piece.bytes, bytes, true);
-    if (address == 0) {
-        huge_cache_unmap(cache, piece.address, piece.bytes);
-        return 0;
-    }
-    if (bytes >= HUGE_CUT_BLOCK_BYTES_MIN &&
-        !huge_cache_fill_end(cache, (struct huge_mapping){address, bytes}, piece.bytes, cuts)) {
-        return 0;
-    }
-    return address;
+// The front of the room, of which `bytes` bytes are left; the last of them may be fresh.
+static struct huge_mapping huge_room_cut(struct huge_cache *cache, size_t bytes) {
+    struct huge_room *const room = &cache->room;
+    const struct huge_mapping part = {room->front, bytes, true};
+    huge_cache_less(cache, bits_min(bytes, huge_cache_gathered(cache)));
+    room->front += bytes;
+    room->tail = bits_max(room->tail, room->front);
+    return part;
 }
+
+// Makes a room of so many bytes; false: the kernel refuses.
+static bool huge_room_make(struct huge_cache *cache, size_t bytes) {
+    const uintptr_t address = os_map(cache->os, bytes, 1);
+    if (address == 0) {
+        cache->room.refused = true;
+        return false;
+    }
+    cache->room.front = address;
+    cache->room.tail = address;
+    cache->room.end = address + bytes;
+    return true;
+}
+
+// Leaves the room: what is gathered there becomes a piece, and the rest is given back.
+static void huge_room_leave(struct huge_cache *cache) {
+    const struct huge_room room = cache->room;
+    cache->room = (struct huge_room){.refused = room.refused, .wanted = room.wanted};
+    cache->bytes -= room.tail - room.front; // for a moment
+    if (room.tail > room.front) {
+        huge_cache_keep(cache, (struct huge_mapping){room.front, room.tail - room.front, true});
+    }
+    if (room.end > room.tail) {
+        (void)os_unmap(cache->os, room.tail, room.end - room.tail);
+    }
+}
+
+// Uses a system call that is to spare for a step towards one range: moves a piece, or makes room.
+static void huge_cache_gather(struct huge_cache *cache) {
+    struct huge_room *const room = &cache->room;
+    // A single piece is one range already; all that may be wanted is a room for it to grow in.
+    const bool single = cache->count == 1 && huge_cache_gathered(cache) == 0;
+    if (room->refused || room->wanted == 0 || cache->count == 0 ||
+        (single && (room->end != 0 || !cache->pieces[0].several))) {
+        return;
+    }
+    room->wanted--;
+    const unsigned index = huge_cache_best(cache, SIZE_MAX);
+    const size_t bytes = cache->pieces[index].bytes;
+    if (bytes > HUGE_ROOM_BYTES / 4) {
+        return;
+    }
+    if (room->end == 0) {
+        (void)huge_room_make(cache, HUGE_ROOM_BYTES);
+    } else if (room->end - room->tail >= bytes) {
+        (void)huge_room_move(cache, index);
+    } else if (!huge_cache_is_full(cache)) {
+        huge_room_leave(cache);
+    }
+}
+
+// ---- Taking -------------------------------------------------------------------------------------
 
 // The piece, which is larger, cut; the rest stays.
-static uintptr_t huge_cache_cut(struct huge_cache *cache, struct huge_mapping piece, size_t bytes) {
-    const size_t rest = piece.bytes - bytes;
-    if (rest >= HUGE_PIECE_BYTES_MIN) {
-        huge_cache_keep(cache, piece.address + bytes, rest);
-    } else if (rest != 0) {
-        huge_cache_unmap(cache, piece.address + bytes, rest);
+static struct huge_mapping huge_cache_cut(struct huge_cache *cache, unsigned index, size_t bytes) {
+    struct huge_mapping piece = huge_cache_remove(cache, index);
+    const struct huge_mapping rest = huge_rest(piece, bytes);
+    if (rest.bytes >= HUGE_PIECE_BYTES_MIN) {
+        huge_cache_keep(cache, rest);
+    } else if (rest.bytes != 0) {
+        huge_cache_unmap(cache, rest);
     }
-    return piece.address;
+    piece.bytes = bytes;
+    return piece;
 }
 
-MALLOW_INTERNAL uintptr_t huge_cache_take(struct huge_cache *cache, size_t bytes,
-                                          size_t live_bytes, struct huge_cuts *cuts) {
+// The piece, which is smaller and one mapping, as a mapping of `bytes` bytes.
+static struct huge_mapping huge_cache_grow(struct huge_cache *cache, unsigned index, size_t bytes) {
+    const struct huge_mapping piece = cache->pieces[index];
+    const uintptr_t address = os_remap(cache->os, piece.address, piece.bytes, bytes, true);
+    if (address != 0) {
+        (void)huge_cache_remove(cache, index);
+    }
+    return (struct huge_mapping){address, bytes, false};
+}
+
+static void huge_cache_learn(struct huge_cache *cache, size_t bytes, size_t live_bytes) {
     const size_t bound = huge_cache_bound(cache, live_bytes);
     if (cache->bytes < bytes && cache->regret && bytes <= bound) {
         cache->regret = false;
         cache->worth = bits_min(bound, bits_max(2 * cache->worth, bytes));
     }
-    if (cache->count == 0) {
-        return 0;
+}
+
+// A request has found no piece that is large enough.
+static void huge_cache_miss(struct huge_cache *cache) {
+    cache->room.wanted = (unsigned)bits_min(cache->room.wanted + HUGE_MOVES_WANTED,
+                                            MALLOW_HUGE_CACHE_COUNT);
+}
+
+// Out of the room, after a piece has been moved there if more is needed than is gathered.
+static struct huge_mapping huge_cache_take_gathered(struct huge_cache *cache, size_t bytes) {
+    const struct huge_room *const room = &cache->room;
+    const size_t gathered = huge_cache_gathered(cache);
+    if (gathered < bytes && cache->count > 0 && !room->refused) {
+        const unsigned best = huge_cache_best(cache, bytes - gathered);
+        if (cache->pieces[best].bytes <= room->end - room->tail) {
+            (void)huge_room_move(cache, best);
+        }
     }
-    const struct huge_mapping piece = huge_cache_remove(cache, huge_cache_best(cache, bytes));
-    return piece.bytes >= bytes ? huge_cache_cut(cache, piece, bytes)
-                                : huge_cache_grow(cache, piece, bytes, cuts);
+    return huge_room_cut(cache, bytes);
+}
+
+// Whether a request that no piece is large enough for is served out of the room.
+static bool huge_cache_uses_room(const struct huge_cache *cache, size_t bytes) {
+    return cache->bytes > 0 && bytes >= HUGE_GATHER_BLOCK_BYTES_MIN &&
+           cache->room.end - cache->room.front >= bytes;
+}
+
+MALLOW_INTERNAL struct huge_mapping huge_cache_take(struct huge_cache *cache, size_t bytes,
+                                                    size_t live_bytes) {
+    huge_cache_learn(cache, bytes, live_bytes);
+    const unsigned best = cache->count > 0 ? huge_cache_best(cache, bytes) : 0;
+    if (cache->count > 0 && cache->pieces[best].bytes >= bytes) {
+        return huge_cache_cut(cache, best, bytes);
+    }
+    if (cache->count > 0) {
+        huge_cache_miss(cache);
+    }
+    if (huge_cache_uses_room(cache, bytes)) {
+        return huge_cache_take_gathered(cache, bytes);
+    }
+    if (cache->count > 0 && !cache->pieces[best].several) {
+        return huge_cache_grow(cache, best, bytes);
+    }
+    return (struct huge_mapping){0, 0, false};
+}
+
+MALLOW_INTERNAL struct huge_mapping huge_cache_take_fresh(struct huge_cache *cache, size_t bytes) {
+    const struct huge_room *const room = &cache->room;
+    if (room->refused || huge_cache_gathered(cache) != 0) {
+        return (struct huge_mapping){0, 0, false};
+    }
+    if (room->end - room->front >= bytes) {
+        return huge_room_cut(cache, bytes);
+    }
+    // What is left of a room that is too small stays mapped, without pages.
+    if (huge_room_make(cache, bytes + HUGE_ROOM_BYTES)) {
+        return huge_room_cut(cache, bytes);
+    }
+    return (struct huge_mapping){0, 0, false};
 }
 
 MALLOW_INTERNAL size_t huge_cache_growth(const struct huge_cache *cache, size_t bytes) {
-    if (cache->count == 0) {
-        return bytes;
+    const size_t best =
+        cache->count > 0 ? cache->pieces[huge_cache_best(cache, bytes)].bytes : 0;
+    if (best >= bytes) {
+        return 0;
     }
-    return bytes - bits_min(bytes, cache->pieces[huge_cache_best(cache, bytes)].bytes);
+    if (huge_cache_uses_room(cache, bytes)) {
+        return bytes - bits_min(bytes, huge_cache_gathered(cache)); // whether or not a piece moves
+    }
+    return bytes - best;
 }
 
 MALLOW_INTERNAL void huge_cache_unlearn(struct huge_cache *cache, size_t bytes) {
@@ -166,45 +295,62 @@ MALLOW_INTERNAL void huge_cache_unlearn(struct huge_cache *cache, size_t bytes) 
     cache->worth -= bits_min(spare, bytes);
 }
 
-// Keeps [0, bytes) of a mapping, in pieces that each are of one mapping of the kernel's; returns
-// where the part begins that there was no place for.
-static size_t huge_cache_keep_pieces(struct huge_cache *cache, uintptr_t address, size_t bytes,
-                                     const struct huge_cuts *cuts) {
-    size_t begin = 0;
-    for (unsigned i = HUGE_CUTS_MAX + 1; i-- > 0 && begin < bytes;) {
-        const size_t cut = i > 0 ? cuts->offset[i - 1] : bytes;
-        const size_t end = bits_min(cut, bytes);
-        if (end <= begin) {
-            continue;
-        }
-        if (huge_cache_is_full(cache)) {
-            break;
-        }
-        huge_cache_keep(cache, address + begin, end - begin);
-        begin = end;
+// ---- Giving -------------------------------------------------------------------------------------
+
+// Gives a piece back, or part of what is gathered: the smallest piece of at least `bytes`, if any.
+static void huge_cache_drop(struct huge_cache *cache, size_t bytes) {
+    if (cache->count > 0) {
+        const struct huge_mapping piece = huge_cache_remove(cache, huge_cache_best(cache, bytes));
+        huge_cache_unmap(cache, piece);
+        return;
     }
-    return begin;
+    const size_t length = bits_min(bits_align_up(bytes, cache->os->page_bytes),
+                                   huge_cache_gathered(cache));
+    if (length != 0) {
+        huge_cache_unmap(cache, huge_room_cut(cache, length));
+    }
+}
+
+static void huge_cache_set_debt(struct huge_cache *cache, size_t debt) {
+    __atomic_store_n(&cache->debt, debt, __ATOMIC_RELAXED);
+}
+
+static void huge_cache_owe_beyond(struct huge_cache *cache, size_t limit) {
+    const size_t beyond = cache->bytes - bits_min(cache->bytes, limit);
+    if (beyond > cache->debt) {
+        huge_cache_set_debt(cache, beyond);
+    }
 }
 
 MALLOW_INTERNAL void huge_cache_give(struct huge_cache *cache, struct huge_mapping mapping,
-                                     size_t live_bytes, const struct huge_cuts *cuts) {
+                                     size_t live_bytes, bool may_enter) {
     // Nor more than half of the room that is left below the soft limit.
     const size_t room = os_charge_room(cache->os, mapping.bytes + cache->bytes) / 2;
-    const size_t limit =
-        bits_min(bits_min(huge_cache_bound(cache, live_bytes), cache->worth), room);
+    size_t limit = bits_min(bits_min(huge_cache_bound(cache, live_bytes), cache->worth), room);
+    limit -= bits_min(limit, cache->debt);
+    const bool has_place = !huge_cache_is_full(cache);
+    if (!may_enter && has_place) {
+        huge_cache_keep(cache, mapping);
+        huge_cache_owe_beyond(cache, limit);
+        return;
+    }
     size_t keep = bits_min(mapping.bytes, limit - bits_min(cache->bytes, limit));
     if (keep < mapping.bytes) {
         keep = bits_align_down(keep, cache->os->page_bytes);
         keep = keep >= HUGE_PIECE_BYTES_MIN ? keep : 0;
     }
-    keep = huge_cache_keep_pieces(cache, mapping.address, keep, cuts);
-    if (keep < mapping.bytes) {
-        huge_cache_unmap(cache, mapping.address + keep, mapping.bytes - keep);
+    keep = has_place ? keep : 0;
+    if (keep > 0) {
+        huge_cache_keep(cache,
+                        (struct huge_mapping){mapping.address, keep, mapping.several});
     }
-    // Less is live than before, so less may be kept.
-    if (cache->bytes > limit && cache->count > 0) {
-        const struct huge_mapping piece = huge_cache_remove(cache, huge_cache_best(cache, 0));
-        huge_cache_unmap(cache, piece.address, piece.bytes);
+    if (keep < mapping.bytes) {
+        huge_cache_unmap(cache, huge_rest(mapping, keep));
+        huge_cache_owe_beyond(cache, limit); // less is live than before, so less may be kept
+    } else if (cache->bytes > limit) {
+        huge_cache_drop(cache, 0);
+    } else {
+        huge_cache_gather(cache);
     }
 }
 
@@ -215,31 +361,55 @@ MALLOW_INTERNAL size_t huge_cache_idle(struct huge_cache *cache) {
     return idle;
 }
 
-MALLOW_INTERNAL size_t huge_cache_purge_some(struct huge_cache *cache, size_t bytes) {
-    if (cache->count == 0) {
-        return 0;
-    }
+// How much of a range of `have` bytes goes when `bytes` are to: all of it if too little would stay.
+static size_t huge_part(const struct huge_cache *cache, size_t have, size_t bytes) {
+    const size_t part = bits_min(bits_align_up(bytes, cache->os->page_bytes), have);
+    return have - part < HUGE_PIECE_BYTES_MIN ? have : part;
+}
+
+// The end of the last piece.
+static size_t huge_cache_purge_piece(struct huge_cache *cache, size_t bytes) {
     struct huge_mapping *const piece = &cache->pieces[cache->count - 1];
-    size_t part = bits_min(bits_align_up(bytes, cache->os->page_bytes), piece->bytes);
-    if (piece->bytes - part < HUGE_PIECE_BYTES_MIN) {
-        part = piece->bytes;
-    }
+    const size_t part = huge_part(cache, piece->bytes, bytes);
     if (!os_unmap(cache->os, piece->address + piece->bytes - part, part)) {
         return 0;
     }
     piece->bytes -= part;
-    cache->bytes -= part;
     if (piece->bytes == 0) {
         cache->count--;
     }
-    cache->bytes_low = bits_min(cache->bytes_low, cache->bytes);
+    return part;
+}
+
+// The end of what is gathered: its address space is the room's as before.
+static size_t huge_cache_purge_gathered(struct huge_cache *cache, size_t bytes) {
+    struct huge_room *const room = &cache->room;
+    const size_t part = huge_part(cache, huge_cache_gathered(cache), bytes);
+    if (part == 0 || !os_purge(cache->os, room->tail - part, part)) {
+        return 0;
+    }
+    room->tail -= part;
+    return part;
+}
+
+MALLOW_INTERNAL size_t huge_cache_purge_some(struct huge_cache *cache, size_t bytes) {
+    const size_t part = cache->count > 0 ? huge_cache_purge_piece(cache, bytes)
+                                         : huge_cache_purge_gathered(cache, bytes);
+    huge_cache_less(cache, part);
     huge_cache_unlearn(cache, part);
     return part;
 }
 
-MALLOW_INTERNAL size_t huge_cache_purge(struct huge_cache *cache) {
+MALLOW_INTERNAL void huge_cache_settle(struct huge_cache *cache) {
+    const size_t before = cache->bytes;
+    huge_cache_drop(cache, cache->debt);
+    const size_t released = before - bits_min(before, cache->bytes);
+    // What cannot be given back is not owed.
+    huge_cache_set_debt(cache, released == 0 ? 0 : cache->debt - bits_min(cache->debt, released));
+}
+
+static size_t huge_cache_purge_pieces(struct huge_cache *cache) {
     size_t released = 0;
-    cache->worth = HUGE_CACHE_WORTH_FIRST;
     for (unsigned i = cache->count; i > 0; i--) {
         const struct huge_mapping piece = cache->pieces[i - 1];
         if (os_unmap(cache->os, piece.address, piece.bytes)) {
@@ -248,6 +418,17 @@ MALLOW_INTERNAL size_t huge_cache_purge(struct huge_cache *cache) {
         } else if (os_purge(cache->os, piece.address, piece.bytes)) {
             released += piece.bytes;
         }
+    }
+    return released;
+}
+
+MALLOW_INTERNAL size_t huge_cache_purge(struct huge_cache *cache) {
+    cache->worth = HUGE_CACHE_WORTH_FIRST;
+    huge_cache_set_debt(cache, 0);
+    size_t released = huge_cache_purge_pieces(cache);
+    if (cache->room.end != 0 && !huge_cache_is_full(cache)) {
+        huge_room_leave(cache);
+        released += huge_cache_purge_pieces(cache);
     }
     return released;
 }

@@ -1,18 +1,27 @@
 // SPDX-License-Identifier: MIT
 // Huge cache: pages of freed huge blocks, kept for the next ones.
 //
-// Owns     pieces: mappings, or parts of them, that hold memory and no block.
+// Owns     pieces: address ranges that hold memory and no block; and a room: address space of its
+//          own into which pieces are moved, one behind the other, so that they become one range.
 // Threads  any, under the lock of the huge set.
-// Holds    bytes = sum over the pieces <= what may be kept, which is the option's limit and a
-//          quarter of what is live, as far as keeping has proved worth it; more only where the
-//          kernel refused munmap.
-//          Each piece is (part of) one mapping of the kernel's, so mremap can move it.
+// Holds    bytes = sum over the pieces + what is gathered <= what may be kept: the option's
+//          limit and a quarter of what is live, as far as keeping has proved worth it; more only
+//          where the kernel refused munmap, and where a call left it to a later one.
+//          Pieces do not touch each other, nor the gathered range.
+//          Every function makes at most one system call, unless the kernel refuses that.
+//
+//   room   | handed out | gathered: pages of freed blocks | address space, no pages yet |
+//                       ^ front                           ^ tail                        ^ end
 //
 // A page costs the kernel a fault and a clearing, some 2 us here; moving it, in bulk, a hundredth
 // of that. So a request of any size is made up of pieces of any size: what is too large is cut, and
-// the rest stays; what is too small is grown, and the pages that lack come from other pieces. Fresh
-// pages fill what is then still missing. As long as what is live does not exceed what was, hardly a
-// page is faulted in, and memory is not higher for it: what is kept goes into the next block.
+// the rest stays; what is too small is moved together. Each malloc may move one piece, and so may
+// each free: what a steady program needs. Fresh pages fill what is then still missing. As long as
+// what is live does not exceed what was, few pages are faulted in, and memory is not higher for it:
+// what is kept goes into the next block.
+//
+// A block out of the room consists of several mappings of the kernel's. Linux moves such a range in
+// one call from 6.17 on; before that it refuses, and no room is made after the first refusal.
 //
 // How much is kept is learnt: little at first; twice as much, or what was asked for, each time that
 // a mapping has to be made after one was given back. A steady program soon gives none back; one
@@ -23,35 +32,44 @@
 
 #include "os/os.h"
 
-// Inner bounds of the mappings that a block consists of: a piece was moved to each. 0: no more.
-#define HUGE_CUTS_MAX 11U
-struct huge_cuts {
-    size_t offset[HUGE_CUTS_MAX]; // from the block's start, falling
-};
-
 struct huge_mapping {
     uintptr_t address;
     size_t bytes;
+    bool several; // may be of several mappings of the kernel's, which mremap does not grow
+};
+
+struct huge_room {
+    uintptr_t front; // of what is gathered
+    uintptr_t tail;  // its end: what lies behind has no pages yet
+    uintptr_t end;
+    unsigned wanted; // moves that are worth making: requests have lately found no piece that fits
+    bool refused;    // the kernel does not move what we want moved: no room
 };
 
 struct huge_cache {
     struct os *os;
     struct huge_mapping *pieces; // room for MALLOW_HUGE_CACHE_COUNT; NULL: none yet, keeps nothing
     unsigned count;
-    size_t bytes;
+    size_t bytes;            // of pieces, and gathered
     size_t bytes_low;        // fewest since the last look
     size_t bytes_low_before; // the same of the look before
+    struct huge_room room;
     size_t limit; // by option
     size_t worth; // what has turned out to be worth keeping
+    size_t debt;  // to be given back by calls that have their system call to spare; relaxed reads
     bool regret;  // memory was given back since the last mapping had to be made
 };
 
 MALLOW_INTERNAL void huge_cache_init(struct huge_cache *cache, struct os *os, size_t limit);
 
-// A mapping of `bytes` bytes with contents of any kind; 0 if the cache cannot help. `live_bytes` is
-// what is live besides. At most 2 + HUGE_CUTS_MAX system calls, none if a piece fits.
-MALLOW_INTERNAL uintptr_t huge_cache_take(struct huge_cache *cache, size_t bytes,
-                                          size_t live_bytes, struct huge_cuts *cuts);
+// A mapping of `bytes` bytes with contents of any kind; address 0 if the cache cannot help, and the
+// kernel has not been entered. `live_bytes` is what is live besides.
+MALLOW_INTERNAL struct huge_mapping huge_cache_take(struct huge_cache *cache, size_t bytes,
+                                                    size_t live_bytes);
+
+// Fresh pages from the address space of a room, which is made if there is none: so that calls have
+// their system call to spare for something else. Address 0: none to be had, or not without one.
+MALLOW_INTERNAL struct huge_mapping huge_cache_take_fresh(struct huge_cache *cache, size_t bytes);
 
 // The most that taking `bytes` bytes can add to what is cached and handed out.
 MALLOW_INTERNAL size_t huge_cache_growth(const struct huge_cache *cache, size_t bytes);
@@ -59,21 +77,26 @@ MALLOW_INTERNAL size_t huge_cache_growth(const struct huge_cache *cache, size_t 
 // Takes notice of a request of `bytes` bytes that cannot use the cache.
 MALLOW_INTERNAL void huge_cache_unlearn(struct huge_cache *cache, size_t bytes);
 
-// Keeps a mapping, or as much of its beginning as may be kept, and gives the rest back. If the
-// kernel cannot unmap (no mapping to spare), it is purged and kept whatever the limit; if there is
-// no place for that either, its address space is lost.
+// Keeps a mapping, or as much of its beginning as may be kept, and gives the rest back; or moves a
+// piece, if all is kept. `may_enter` false: keeps all, and leaves the rest to later calls. If the
+// kernel cannot unmap (no mapping to spare), the memory is purged and kept whatever the limit; if
+// there is no place for that either, its address space is lost.
 MALLOW_INTERNAL void huge_cache_give(struct huge_cache *cache, struct huge_mapping mapping,
-                                     size_t live_bytes, const struct huge_cuts *cuts);
+                                     size_t live_bytes, bool may_enter);
 
 // Looks: how many bytes of it have not been needed since the look before the last. To be called at
 // regular intervals.
 MALLOW_INTERNAL size_t huge_cache_idle(struct huge_cache *cache);
 
-// Gives a part of at most `bytes` back, one system call or two; bytes released, 0 if the kernel
-// refuses or nothing is left.
+// Gives a part of a piece, or of what is gathered, back: at most `bytes` bytes, or a little more
+// where the rest would be too small. One system call; bytes released, 0 if the kernel refuses or
+// nothing is left.
 MALLOW_INTERNAL size_t huge_cache_purge_some(struct huge_cache *cache, size_t bytes);
 
-// Gives everything back, and forgets what was learnt; bytes released.
+// Gives one piece of what is owed back.
+MALLOW_INTERNAL void huge_cache_settle(struct huge_cache *cache);
+
+// Gives everything back, a piece a system call, and forgets what was learnt; bytes released.
 MALLOW_INTERNAL size_t huge_cache_purge(struct huge_cache *cache);
 
 #endif

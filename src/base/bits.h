@@ -31,12 +31,23 @@ MALLOW_INLINE unsigned bits_highest(uint64_t value) {
     return 63U - (unsigned)__builtin_clzll(value);
 }
 
-MALLOW_INLINE unsigned bits_count(uint64_t value) {
-    // The builtin is a libgcc call on the x86-64 baseline; this folding is as short.
+// How many bits are set in each byte. Such counts may be added, up to 31 of them.
+MALLOW_INLINE uint64_t bits_count_bytes(uint64_t value) {
     value = value - ((value >> 1) & UINT64_C(0x5555555555555555));
     value = (value & UINT64_C(0x3333333333333333)) + ((value >> 2) & UINT64_C(0x3333333333333333));
-    value = (value + (value >> 4)) & UINT64_C(0x0f0f0f0f0f0f0f0f);
-    return (unsigned)((value * UINT64_C(0x0101010101010101)) >> 56);
+    return (value + (value >> 4)) & UINT64_C(0x0f0f0f0f0f0f0f0f);
+}
+
+// The sum of eight bytes.
+MALLOW_INLINE unsigned bits_sum_bytes(uint64_t counts) {
+    const uint64_t even = UINT64_C(0x00ff00ff00ff00ff);
+    counts = (counts & even) + ((counts >> 8) & even);
+    return (unsigned)((counts * UINT64_C(0x0001000100010001)) >> 48);
+}
+
+MALLOW_INLINE unsigned bits_count(uint64_t value) {
+    // The builtin is a libgcc call on the x86-64 baseline; this folding is as short.
+    return (unsigned)((bits_count_bytes(value) * UINT64_C(0x0101010101010101)) >> 56);
 }
 
 // Index of the smallest power of two that is not below `value`; `value` is not 0.

@@ -59,6 +59,7 @@ struct heap {
     uint32_t steal_cursor;                          // next class to look for a spare slab in
     uint8_t refused;                                // enum heap_refused
     bool attention;                                 // an event of os_charge is due
+    struct slab *spare;                             // wholly free, on no list; NULL if none
     struct slab_remote *taken;                      // posted slabs taken off `ready`
     struct slab_remote *later;                      // those that had too few free blocks
     _Atomic(uint32_t) busy;                         // heap_gate.h: 1 while the thread is at work
@@ -134,7 +135,8 @@ MALLOW_INTERNAL struct heap *heap_create_fallback(struct heap_shared *shared);
 MALLOW_INTERNAL void heap_abandon(struct heap *heap);
 
 // A slab of the class with room, taken over from a heap that a thread which ended has left.
-MALLOW_INTERNAL struct slab *heap_adopt_slab(struct heap *heap, unsigned class_index);
+// `work`: see heap_drain_one.
+MALLOW_INTERNAL struct slab *heap_adopt_slab(struct heap *heap, unsigned class_index, int *work);
 
 // ---- heap_slow.c: allocation beyond the fast path -----------------------------------------------
 
@@ -149,7 +151,26 @@ MALLOW_INTERNAL uintptr_t heap_allocate_aligned(struct heap *heap, size_t size, 
 // another thread has freed a free block of it as well.
 MALLOW_INTERNAL void heap_check_word(const struct heap *heap, const struct slab *slab);
 
+// ---- heap_settle.c: what a call leaves to later ones --------------------------------------------
+
+// Ends a call that began when os_entries was `entries`: if the kernel has not been entered since,
+// does one piece of what earlier calls have left: gives memory back, or prepares some. At most one
+// system call, mostly none.
+MALLOW_INTERNAL void heap_settle_slow(struct heap_shared *shared, uint64_t entries);
+
+MALLOW_INLINE void heap_settle(struct heap_shared *shared, uint64_t entries) {
+    if (unlikely(arena_is_low(shared->arenas) || huge_owes(shared->huges) ||
+                 arena_owes(shared->arenas) || meta_is_low(shared->meta))) {
+        heap_settle_slow(shared, entries);
+    }
+}
+
 // ---- heap_remote.c: frees by other threads ------------------------------------------------------
+
+// What one call may do for others is counted in words of bitmaps: it ends with the post at which
+// `*work` falls to 0 or below, and the rest stays where it is for later calls. Looks at one slab
+// that other threads have freed blocks of; false: there is none, or no work is left.
+MALLOW_INTERNAL bool heap_drain_one(struct heap *heap, int *work, bool all);
 
 // Looks at up to `budget` slabs that other threads have freed blocks of; how many it found.
 // Collects those of which a good part is free, or all of them.
@@ -177,8 +198,8 @@ MALLOW_INTERNAL bool heap_is_lent(const struct slab *slab, size_t index);
 // Claims an abandoned heap for a moment; false if somebody else has it.
 MALLOW_INTERNAL bool heap_claim(struct heap *heap);
 
-// Ends the claim. Collects first what was posted meanwhile, within a budget.
-MALLOW_INTERNAL void heap_unclaim(struct heap *heap);
+// Ends the claim. Collects first what was posted, as far as `*work` allows.
+MALLOW_INTERNAL void heap_unclaim(struct heap *heap, int *work);
 
 // Frees block `index` of a slab that the calling thread does not own; it need have no heap. One
 // atomic operation; a few more when it is the first since the owner last looked, or the last block
@@ -216,15 +237,18 @@ MALLOW_INTERNAL void heap_queue_remove(struct heap *heap, struct slab *slab);
 // freed any of them as well.
 MALLOW_INTERNAL void heap_check_twice(const struct slab *slab, const struct slab_remote *remote,
                                       unsigned word_index);
+// Takes the class's current slab out of its place if it is wholly free; else NULL. The caller
+// releases it, or uses its span.
+MALLOW_INTERNAL struct slab *heap_detach_spare(struct heap *heap, unsigned class_index);
 // Gives a slab that is wholly free and on no queue back to its arena.
 MALLOW_INTERNAL void heap_release_slab(struct heap *heap, struct slab *slab);
+// Keeps such a slab for the next one that is needed, or gives it back if there is one already.
+MALLOW_INTERNAL void heap_keep_spare(struct heap *heap, struct slab *slab);
 // Acts on blocks having come back to a slab of this heap that is held: one that was full is queued,
 // an empty one released.
 MALLOW_INTERNAL void heap_slab_refilled(struct heap *heap, struct slab *slab, bool was_full);
 
-// Gives up the class's current slab if it is wholly free; whether it was.
-MALLOW_INTERNAL bool heap_give_up_if_spare(struct heap *heap, unsigned class_index);
-// Gives up all current slabs that are wholly free.
+// Gives up the spare slab and all current slabs that are wholly free.
 MALLOW_INTERNAL void heap_release_spare(struct heap *heap);
 
 // ---- heap_free.c: freeing beyond the fast path, and asking about pointers -----------------------

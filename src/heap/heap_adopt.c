@@ -107,13 +107,19 @@ MALLOW_INTERNAL void heap_abandon(struct heap *heap) {
         heap_return_lent(heap, class_index);
         heap_retire_current(heap, class_index);
     }
+    if (heap->spare != NULL) {
+        heap_release_slab(heap, heap->spare);
+        heap->spare = NULL;
+    }
     thin_close(heap->shared->thins, &heap->thin);
     for (unsigned class_index = 0; class_index < MALLOW_THIN_CLASS_COUNT; class_index++) {
         heap->thin_counts[class_index] = 0; // the next thread begins thin again
     }
     atomic_store_explicit(&heap->state, HEAP_CLAIMED, memory_order_relaxed);
     heap_gate_leave(heap); // before anybody else can be at it
-    heap_unclaim(heap);
+    (void)heap_drain(heap, MALLOW_UNCLAIM_BUDGET, true);
+    int work = MALLOW_CALL_WORK;
+    heap_unclaim(heap, &work);
     abandoned_push(heap->shared, heap);
 }
 
@@ -130,25 +136,31 @@ static struct slab *heap_take_over(struct heap *heap, struct heap *from, unsigne
     return slab;
 }
 
-MALLOW_INTERNAL struct slab *heap_adopt_slab(struct heap *heap, unsigned class_index) {
-    struct heap_shared *const shared = heap->shared;
-    struct heap *seen[MALLOW_ADOPT_BUDGET];
-    unsigned seen_count = 0;
-    struct slab *slab = NULL;
-    while (slab == NULL && seen_count < MALLOW_ADOPT_BUDGET) {
-        struct heap *const from = abandoned_pop(shared);
-        if (from == NULL) {
-            break;
+// Whether there is something to be had in an abandoned heap. Read without a claim, so it is a hint.
+MALLOW_RACY_READ static bool heap_looks_useful(const struct heap *heap, unsigned class_index) {
+    return heap_queue_first(heap, class_index) != NULL || heap->taken != NULL ||
+           heap->later != NULL ||
+           atomic_load_explicit(&heap->ready, memory_order_relaxed) != NULL;
+}
+
+// The heaps stay on their stack: who has claimed one may work in it, and one that a new thread has
+// taken meanwhile cannot be claimed. Its link may be of another time by then, and still leads to
+// heaps, or nowhere.
+MALLOW_INTERNAL struct slab *heap_adopt_slab(struct heap *heap, unsigned class_index, int *work) {
+    const uint64_t head = atomic_load_explicit(&heap->shared->abandoned, memory_order_acquire);
+    struct heap *from = (struct heap *)(uintptr_t)(head & ABANDONED_ADDRESS_MASK);
+    unsigned looked_at = 0;
+    while (from != NULL && looked_at < MALLOW_ADOPT_BUDGET) {
+        if (heap_looks_useful(from, class_index) && heap_claim(from)) {
+            if (heap_queue_first(from, class_index) == NULL) {
+                (void)heap_drain_one(from, work, true);
+            }
+            struct slab *const slab = heap_take_over(heap, from, class_index);
+            heap_unclaim(from, work);
+            return slab; // one heap a call is worked in
         }
-        seen[seen_count++] = from;
-        if (heap_claim(from)) {
-            (void)heap_drain(from, MALLOW_DRAIN_BUDGET, true);
-            slab = heap_take_over(heap, from, class_index);
-            heap_unclaim(from);
-        }
+        from = __atomic_load_n(&from->next_abandoned, __ATOMIC_RELAXED);
+        looked_at++;
     }
-    while (seen_count > 0) {
-        abandoned_push(shared, seen[--seen_count]);
-    }
-    return slab;
+    return NULL;
 }

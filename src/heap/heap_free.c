@@ -84,7 +84,8 @@ static bool heap_free_abandoned(struct heap *owner, struct slab *slab, size_t in
         return false;
     }
     const bool done = heap_free_local(owner, slab, index);
-    heap_unclaim(owner);
+    int work = MALLOW_CALL_WORK;
+    heap_unclaim(owner, &work);
     return done;
 }
 
@@ -149,7 +150,7 @@ MALLOW_INTERNAL bool heap_free_near(struct heap_shared *shared, struct heap *hea
 MALLOW_INTERNAL bool heap_free(struct heap_shared *shared, struct heap *heap, uintptr_t address) {
     struct slab *const slab = heap_span_of(shared, address);
     if (unlikely(slab == NULL)) {
-        if (huge_give(shared->huges, address)) {
+        if (huge_give(shared->huges, address, true)) {
             return true;
         }
         heap_report_misuse(shared, address, "free");

@@ -120,7 +120,8 @@ static bool holes_purge(struct heap_holes *holes, const struct heap_holes_way *w
         os_lock_take(lock);
         done = holes_purge_held(holes, place, heap, work);
         os_lock_drop(lock);
-        heap_unclaim(heap);
+        int work_left = MALLOW_CALL_WORK;
+        heap_unclaim(heap, &work_left);
     } else {
         const bool asked_before = heap->visit_round != 0 &&
                                   way->now_ms - heap->asked_ms >= LOOK_GRACE_COARSE_MS;

@@ -17,21 +17,28 @@ static size_t large_usable(const struct heap_shared *shared, size_t size) {
 }
 
 MALLOW_INTERNAL struct arena_span heap_take_span(struct heap *heap, unsigned slice_count,
-                                                 unsigned align_slices) {
+                                                      unsigned align_slices) {
     struct heap_shared *const shared = heap->shared;
-    const size_t *const committed = &shared->arenas->primary.committed_slices;
-    const size_t before = __atomic_load_n(committed, __ATOMIC_RELAXED);
     struct arena_span span =
         arena_take_charged(shared->arenas, slice_count, align_slices, OS_CHARGE_SOFT);
     const bool plenty = span.slab != NULL;
     if (unlikely(!plenty)) {
         span = heap_take_span_short(heap, slice_count, align_slices);
-    } else if (unlikely(__atomic_load_n(committed, __ATOMIC_RELAXED) > before)) {
+    } else if (unlikely(span.grown)) {
         // The arena is larger than ever, which is rare: cached mappings, which cannot serve it,
         // make way for it.
-        (void)huge_purge_all(shared->huges);
+        huge_owe_all(shared->huges);
     }
     heap_note_growth(heap, plenty);
+    return span;
+}
+
+// The same for a call with nothing else to do.
+static struct arena_span heap_take_span_settled(struct heap *heap, unsigned slice_count,
+                                        unsigned align_slices) {
+    const uint64_t entries = os_entries(heap->shared->os);
+    const struct arena_span span = heap_take_span(heap, slice_count, align_slices);
+    heap_settle(heap->shared, entries);
     return span;
 }
 
@@ -41,7 +48,7 @@ MALLOW_INTERNAL uintptr_t heap_large_allocate(struct heap *heap, size_t size, si
     const unsigned slice_count = large_slices(bits_max(size, 1));
     const unsigned align_slices =
         (unsigned)(bits_max(alignment, MALLOW_SLICE_BYTES) >> MALLOW_SLICE_SHIFT);
-    const struct arena_span span = heap_take_span(heap, slice_count, align_slices);
+    const struct arena_span span = heap_take_span_settled(heap, slice_count, align_slices);
     if (span.slab == NULL) {
         return 0;
     }
@@ -58,6 +65,7 @@ MALLOW_INTERNAL uintptr_t heap_allocate_at(struct heap *heap, size_t size, size_
     struct heap_shared *const shared = heap->shared;
     offset %= alignment;
     if (alignment > MALLOW_LARGE_BYTES_MAX / 2 || size > MALLOW_LARGE_BYTES_MAX / 2) {
+        const uint64_t entries = os_entries(shared->os);
         const struct heap_huge_request request = {alignment, offset, true};
         uintptr_t address = heap_huge_try(shared, size, request, OS_CHARGE_SOFT);
         const bool plenty = address != 0;
@@ -66,10 +74,11 @@ MALLOW_INTERNAL uintptr_t heap_allocate_at(struct heap *heap, size_t size, size_
         }
         heap_note_growth(heap, plenty);
         heap_make_way(shared);
+        heap_settle(shared, entries);
         return address;
     }
     const unsigned slice_count = large_slices(bits_max(size, 1) + alignment);
-    const struct arena_span span = heap_take_span(heap, slice_count, 1);
+    const struct arena_span span = heap_take_span_settled(heap, slice_count, 1);
     if (span.slab == NULL) {
         return 0;
     }

@@ -134,6 +134,28 @@ static MALLOW_NOINLINE void queue_note_refilled(struct heap_shared *shared) {
     }
 }
 
+MALLOW_INTERNAL struct slab *heap_detach_spare(struct heap *heap, unsigned class_index) {
+    struct slab *const slab = heap_current_slab(heap, class_index);
+    if (slab == NULL || slab->used_count % SLAB_CURRENT > 1 || slab_has_lent(slab)) {
+        return NULL; // a hot block counts as used; a class that lends is at work
+    }
+    slab_cool(slab);
+    if (!slab_is_unused(slab)) {
+        return NULL;
+    }
+    queue_set_place(heap, class_index, heap_empty.direct[0]);
+    slab->used_count -= SLAB_CURRENT;
+    return slab;
+}
+
+MALLOW_INTERNAL void heap_keep_spare(struct heap *heap, struct slab *slab) {
+    if (heap->spare == NULL) {
+        heap->spare = slab;
+    } else {
+        heap_release_slab(heap, slab);
+    }
+}
+
 MALLOW_INTERNAL void heap_slab_refilled(struct heap *heap, struct slab *slab, bool was_full) {
     if (slab_is_current(slab)) {
         return; // it stays for the next malloc, even when it is empty
@@ -184,24 +206,5 @@ MALLOW_INTERNAL void heap_retire_current(struct heap *heap, unsigned class_index
     } else {
         slab_change_owner(slab, (uintptr_t)heap | SLAB_OWNER_QUEUED);
         heap_queue_push(heap, slab);
-    }
-}
-
-MALLOW_INTERNAL bool heap_give_up_if_spare(struct heap *heap, unsigned class_index) {
-    struct slab *const slab = heap_current_slab(heap, class_index);
-    if (slab == NULL || slab_has_lent(slab)) {
-        return false; // a class that lends is at work
-    }
-    slab_cool(slab);
-    if (!slab_is_unused(slab)) {
-        return false;
-    }
-    heap_retire_current(heap, class_index);
-    return true;
-}
-
-MALLOW_INTERNAL void heap_release_spare(struct heap *heap) {
-    for (unsigned class_index = 0; class_index < MALLOW_CLASS_COUNT; class_index++) {
-        (void)heap_give_up_if_spare(heap, class_index);
     }
 }

@@ -32,7 +32,7 @@ MALLOW_INTERNAL void heap_make_way(struct heap_shared *shared) {
     if (bytes > peak &&
         atomic_compare_exchange_strong_explicit(&shared->huge_peak, &peak, bytes,
                                                 memory_order_relaxed, memory_order_relaxed)) {
-        (void)arena_purge_some(shared->arenas, bytes - peak);
+        arena_owe(shared->arenas, bytes - peak);
     }
 }
 
@@ -49,7 +49,7 @@ MALLOW_INTERNAL MALLOW_COLD struct arena_span
 heap_take_span_short(struct heap *heap, unsigned slice_count, unsigned align_slices) {
     struct arena_set *const arenas = heap->shared->arenas;
     const size_t bytes = (size_t)slice_count << MALLOW_SLICE_SHIFT;
-    struct arena_span span = {NULL, 0, false, false};
+    struct arena_span span = {.slab = NULL};
     if (!os_charge_can_fit(heap->shared->os, bytes)) {
         return span;
     }

@@ -3,6 +3,8 @@
 // The protocol of one slab is in slab/slab_remote.h; here is the stack of posted slabs of a heap.
 #include "heap/heap.h"
 
+#include <limits.h>
+
 #include "heap/heap_fast.h"
 #include "os/fatal.h"
 
@@ -88,16 +90,17 @@ static bool heap_word_is_whole(uint64_t word, size_t word_index, size_t capacity
     return word == (likely(rest >= 64) ? ~UINT64_C(0) : (UINT64_C(1) << rest) - 1);
 }
 
-// Whether other threads have freed every block of a slab, from bitmap word `word_index` on.
-static bool heap_is_freed_elsewhere(struct slab_remote *remote, size_t word_index,
-                                    size_t capacity) {
-    while (word_index * 64 < capacity &&
-           heap_word_is_whole(
-               atomic_load_explicit(&remote->bits[word_index], memory_order_seq_cst), word_index,
-               capacity)) {
-        word_index++;
+// Whether other threads have freed every block of a slab.
+static bool heap_is_freed_elsewhere(const struct slab_remote *remote, size_t capacity) {
+    const size_t whole = capacity / 64;
+    for (size_t i = 0; i < whole; i++) {
+        if (atomic_load_explicit(&remote->bits[i], memory_order_seq_cst) != ~UINT64_C(0)) {
+            return false;
+        }
     }
-    return word_index * 64 >= capacity;
+    return capacity % 64 == 0 ||
+           heap_word_is_whole(atomic_load_explicit(&remote->bits[whole], memory_order_seq_cst),
+                              whole, capacity);
 }
 
 MALLOW_INTERNAL void heap_release_full(struct heap_shared *shared, struct slab *slab) {
@@ -110,11 +113,11 @@ MALLOW_INTERNAL void heap_release_full(struct heap_shared *shared, struct slab *
     }
     // Nobody's now, so it holds still. A thread that would post it waits for its next owner.
     struct slab_remote *const remote = arena_remote_of(shared->arenas, slab);
-    if (!heap_is_freed_elsewhere(remote, 0, slab->capacity_count)) {
+    if (!heap_is_freed_elsewhere(remote, slab->capacity_count)) {
         slab_change_owner(slab, owner & ~SLAB_OWNER_PENDING); // used again since the caller looked
         return;
     }
-    (void)heap_take_remote(slab, remote);
+    slab_remote_take_all(slab, remote);
     heap_release_slab(heap, slab);
 }
 
@@ -179,23 +182,30 @@ static bool heap_should_wait(const struct heap *heap, const struct slab *slab,
                              const struct slab_remote *remote) {
     const unsigned capacity = slab_capacity(slab);
     return (slab_owner(slab) & ~SLAB_OWNER_PENDING) == ((uintptr_t)heap | SLAB_OWNER_FULL) &&
-           slab_remote_count(remote, (capacity + 63) / 64) < capacity / MALLOW_WAIT_SHARE;
+           slab_remote_estimate(remote, (capacity + 63) / 64) < capacity / MALLOW_WAIT_SHARE;
+}
+
+MALLOW_INTERNAL bool heap_drain_one(struct heap *heap, int *work, bool all) {
+    struct slab_remote *const remote = *work > 0 ? heap_next_post(heap) : NULL;
+    if (remote == NULL) {
+        return false;
+    }
+    struct slab *const slab = __atomic_load_n(&remote->slab, __ATOMIC_RELAXED);
+    *work -= MALLOW_POST_WORK + (int)(slab_capacity(slab) / 64);
+    if (!all && heap_should_wait(heap, slab, remote)) {
+        atomic_store_explicit(&remote->next_posted, heap->later, memory_order_relaxed);
+        heap->later = remote;
+    } else {
+        heap_handle_post(heap, remote);
+    }
+    return true;
 }
 
 MALLOW_INTERNAL unsigned heap_drain(struct heap *heap, unsigned budget, bool all) {
     unsigned count = 0;
-    for (; count < budget; count++) {
-        struct slab_remote *const remote = heap_next_post(heap);
-        if (remote == NULL) {
-            break;
-        }
-        struct slab *const slab = __atomic_load_n(&remote->slab, __ATOMIC_RELAXED);
-        if (!all && heap_should_wait(heap, slab, remote)) {
-            atomic_store_explicit(&remote->next_posted, heap->later, memory_order_relaxed);
-            heap->later = remote;
-        } else {
-            heap_handle_post(heap, remote);
-        }
+    int work = INT_MAX;
+    while (count < budget && heap_drain_one(heap, &work, all)) {
+        count++;
     }
     return count;
 }
@@ -208,12 +218,15 @@ MALLOW_INTERNAL bool heap_claim(struct heap *heap) {
 
 // A thread that posts a slab to an abandoned heap collects it itself if nobody else is at work
 // there. Whoever is looks for posts once more after the claim has ended: post before state there,
-// state before posts here, so that one of the two sees the other.
-MALLOW_INTERNAL void heap_unclaim(struct heap *heap) {
+// state before posts here, so that one of the two sees the other. What the budget does not reach
+// stays posted, for whoever next frees into the heap, looks for slabs in it or takes it over.
+MALLOW_INTERNAL void heap_unclaim(struct heap *heap, int *work) {
     for (unsigned round = 0; round < MALLOW_ADOPT_BUDGET; round++) {
-        (void)heap_drain(heap, MALLOW_UNCLAIM_BUDGET, true);
+        while (heap_drain_one(heap, work, true)) {
+        }
         atomic_store_explicit(&heap->state, HEAP_ABANDONED, memory_order_seq_cst);
-        if (atomic_load_explicit(&heap->ready, memory_order_seq_cst) == NULL || !heap_claim(heap)) {
+        if (*work <= 0 || atomic_load_explicit(&heap->ready, memory_order_seq_cst) == NULL ||
+            !heap_claim(heap)) {
             return;
         }
     }
@@ -225,7 +238,8 @@ static MALLOW_NOINLINE void heap_post(struct slab *slab, struct slab_remote *rem
     if (owner != NULL &&
         atomic_load_explicit(&owner->state, memory_order_seq_cst) == HEAP_ABANDONED &&
         heap_claim(owner)) {
-        heap_unclaim(owner); // collects
+        int work = MALLOW_CALL_WORK;
+        heap_unclaim(owner, &work); // collects
     }
 }
 
@@ -241,7 +255,7 @@ static MALLOW_NOINLINE void heap_after_remote(struct heap_shared *shared, struct
     if (slab_remote_claim_post(slab, remote)) {
         heap_post(slab, remote);
     }
-    if (heap_is_freed_elsewhere(remote, 0, capacity) &&
+    if (heap_is_freed_elsewhere(remote, capacity) &&
         (slab_owner(slab) & SLAB_OWNER_FULL) != 0) {
         heap_release_full(shared, slab);
     }

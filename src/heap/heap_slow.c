@@ -10,39 +10,78 @@
 #include "heap/heap_gate.h"
 #include "slab/size_class.h"
 
-// Looks for a class whose current slab is wholly free, and gives that slab up, so that its pages
-// serve this request instead of fresh ones. A few classes a call.
-static void heap_give_up_spare(struct heap *heap) {
-    for (unsigned tries = 0; tries < 8; tries++) {
-        const unsigned class_index = heap->steal_cursor++ % MALLOW_CLASS_COUNT;
-        if (heap_give_up_if_spare(heap, class_index)) {
-            return;
+// Looks for a slab that is wholly free and as long as needed, so that its pages serve this request
+// instead of fresh ones: the spare one, or the current one of another class, of which a few are
+// looked at in a call. NULL: none found. One of another length stays as the spare one: the next
+// call with little to do releases it.
+static struct slab *heap_find_spare(struct heap *heap, unsigned slice_count, bool search) {
+    for (unsigned tries = 0; heap->spare == NULL && search && tries < 4; tries++) {
+        heap->spare = heap_detach_spare(heap, heap->steal_cursor++ % MALLOW_CLASS_COUNT);
+    }
+    struct slab *const slab = heap->spare;
+    if (slab == NULL || slab->slice_count != slice_count) {
+        return NULL;
+    }
+    heap->spare = NULL;
+    return slab;
+}
+
+static void heap_drop_spare(struct heap *heap) {
+    if (heap->spare != NULL) {
+        heap_release_slab(heap, heap->spare);
+        heap->spare = NULL;
+    }
+}
+
+MALLOW_INTERNAL void heap_release_spare(struct heap *heap) {
+    heap_drop_spare(heap);
+    for (unsigned class_index = 0; class_index < MALLOW_CLASS_COUNT; class_index++) {
+        struct slab *const slab = heap_detach_spare(heap, class_index);
+        if (slab != NULL) {
+            heap_release_slab(heap, slab);
         }
     }
 }
 
-static struct slab *heap_fresh_slab(struct heap *heap, unsigned class_index) {
-    heap_give_up_spare(heap);
-    const struct arena_span span = heap_take_span(heap, size_class_slices(class_index), 1);
+// A span for a slab: that of a spare one, which saves the way to the arena and back, or one from
+// the arena.
+static struct arena_span heap_take_slab_span(struct heap *heap, unsigned slice_count,
+                                             bool give_up) {
+    struct slab *const spare = heap_find_spare(heap, slice_count, give_up);
+    if (spare != NULL) {
+        const uintptr_t address = bits_align_down(spare->start_address, MALLOW_SLICE_BYTES);
+        slab_clear(spare);
+        return (struct arena_span){.slab = spare, .address = address};
+    }
+    const struct arena_span span = heap_take_span(heap, slice_count, 1);
+    if (span.slab != NULL) {
+        atomic_fetch_add_explicit(&heap->slab_count, 1, memory_order_relaxed);
+    }
+    return span;
+}
+
+static struct slab *heap_fresh_slab(struct heap *heap, unsigned class_index, bool give_up) {
+    const unsigned slice_count = size_class_slices(class_index);
+    const struct arena_span span = heap_take_slab_span(heap, slice_count, give_up);
     if (span.slab == NULL) {
         return NULL;
     }
     slab_init(span.slab, span.address, class_index, (uintptr_t)heap | SLAB_OWNER_QUEUED);
-    if (size_class_slices(class_index) > 1) {
+    if (slice_count > 1) {
         // Few blocks: a second word remembers which of them have never been handed out.
         span.slab->bits[1] = span.zeroed ? ~UINT64_C(0) : 0;
     }
-    atomic_fetch_add_explicit(&heap->slab_count, 1, memory_order_relaxed);
     return span.slab;
 }
 
 // Looks for room in the current slab before it is opened further, or given up for another: blocks
 // that other threads have freed come first, because their pages are touched already.
-static bool heap_refill_current(struct heap *heap, struct slab *slab) {
+static bool heap_refill_current(struct heap *heap, struct slab *slab, int *work) {
     if (slab_find_room(slab)) {
         return true;
     }
     if ((slab_owner(slab) & SLAB_OWNER_PENDING) != 0) {
+        *work -= MALLOW_POST_WORK + slab->word_count;
         (void)heap_collect(heap, slab, arena_remote_of(heap->shared->arenas, slab));
         if (slab_find_room(slab)) {
             return true;
@@ -70,15 +109,15 @@ MALLOW_INTERNAL void heap_check_word(const struct heap *heap, const struct slab 
 }
 
 // A slab of the class other than its current one; NULL: out of memory.
-static struct slab *heap_next_slab(struct heap *heap, unsigned class_index) {
+static struct slab *heap_next_slab(struct heap *heap, unsigned class_index, int *work) {
     struct slab *slab = heap_queue_first(heap, class_index);
     if (slab != NULL) {
         heap_queue_remove(heap, slab);
         return slab;
     }
-    slab = heap_adopt_slab(heap, class_index);
+    slab = heap_adopt_slab(heap, class_index, work);
     if (slab == NULL) {
-        slab = heap_fresh_slab(heap, class_index);
+        slab = heap_fresh_slab(heap, class_index, *work > 0);
     }
     if (unlikely(slab == NULL)) {
         // What was collected before giving up may be of this class.
@@ -93,28 +132,29 @@ static struct slab *heap_next_slab(struct heap *heap, unsigned class_index) {
 // Makes the class's current slab one with a free block in its word; NULL: out of memory.
 static MALLOW_NOINLINE struct slab *heap_refill(struct heap *heap, unsigned class_index) {
     struct slab *slab = heap_current_slab(heap, class_index);
+    const uint64_t entries = os_entries(heap->shared->os);
+    int work = MALLOW_CALL_WORK;
     if (slab == NULL && !heap_prepare_class(heap, class_index)) {
         return NULL;
     }
-    if (slab != NULL && heap_refill_current(heap, slab)) {
+    if (slab != NULL && heap_refill_current(heap, slab, &work)) {
         heap_check_word(heap, slab);
         return slab;
     }
     // Not before the queue is empty: the longer a posted slab waits, the more blocks it yields.
-    for (unsigned tries = 0; tries < MALLOW_DRAIN_BUDGET; tries++) {
-        if (heap_queue_first(heap, class_index) != NULL || heap_drain(heap, 1, false) == 0) {
-            break;
-        }
+    while (heap_queue_first(heap, class_index) == NULL && heap_drain_one(heap, &work, false)) {
     }
     if (slab != NULL) {
         if (heap_open_current(heap, slab)) {
             heap_check_word(heap, slab);
+            heap_drop_spare(heap);
+            heap_settle(heap->shared, entries);
             return slab;
         }
         heap_return_lent(heap, class_index);
         heap_retire_current(heap, class_index);
     }
-    slab = heap_next_slab(heap, class_index);
+    slab = heap_next_slab(heap, class_index, &work);
     if (slab == NULL) {
         return NULL;
     }
@@ -203,19 +243,22 @@ static uintptr_t heap_allocate_in_slab(struct heap *heap, unsigned class_index, 
 }
 
 static uintptr_t heap_huge_allocate(struct heap *heap, size_t size, size_t alignment, bool zeroed) {
+    struct heap_shared *const shared = heap->shared;
+    const uint64_t entries = os_entries(shared->os);
     const struct heap_huge_request request = {.alignment = alignment, .zeroed = zeroed};
-    uintptr_t address = heap_huge_try(heap->shared, size, request, OS_CHARGE_SOFT);
+    uintptr_t address = heap_huge_try(shared, size, request, OS_CHARGE_SOFT);
     const bool plenty = address != 0;
     if (unlikely(!plenty)) {
         address = heap_huge_short(heap, size, request);
         if (address == 0 && size <= MALLOW_CHUNK_BYTES && alignment <= MALLOW_SLICE_BYTES &&
-            !os_charge_is_short(heap->shared->os, size)) {
+            !os_charge_is_short(shared->os, size)) {
             // The kernel has no mapping to spare. An arena grows without one.
             address = heap_large_allocate(heap, size, MALLOW_SLICE_BYTES, zeroed);
         }
     }
     heap_note_growth(heap, plenty);
-    heap_make_way(heap->shared);
+    heap_make_way(shared);
+    heap_settle(shared, entries);
     return address;
 }
 

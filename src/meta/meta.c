@@ -5,7 +5,10 @@
 #include "base/bits.h"
 #include "os/os_pages.h"
 
-enum { META_REGION_BYTES = 64 << 10 };
+enum { META_STEP_BYTES = 256 << 10 };
+
+// Address space that nobody minds, for all the steps that a program will ever need.
+#define META_REGION_BYTES ((size_t)1 << 30)
 
 MALLOW_INTERNAL void meta_init(struct meta *meta, struct os *os) {
     meta->os = os;
@@ -18,43 +21,81 @@ MALLOW_INTERNAL void meta_lend(struct meta *meta, void *memory, size_t bytes) {
     atomic_fetch_add_explicit(&meta->committed_bytes, bytes, memory_order_relaxed);
 }
 
-// A region with an inaccessible page on either side. The guard pages are part of one reservation,
-// so that nothing else can come to lie right beside our structures.
-static bool meta_grow_locked(struct meta *meta, size_t bytes) {
+// Makes more of a region usable, and charges that: one system call.
+static bool meta_commit_locked(struct meta *meta, uintptr_t address, size_t bytes,
+                               enum os_charge_level level) {
+    if (!os_charge_take(meta->os, level, bytes)) {
+        return false;
+    }
+    if (!os_commit(meta->os, address, bytes)) {
+        os_charge_release(meta->os, bytes);
+        return false;
+    }
+    atomic_fetch_add_explicit(&meta->committed_bytes, bytes, memory_order_relaxed);
+    return true;
+}
+
+// A region with an inaccessible page on either side. The guard pages, and what is not yet usable,
+// are part of one reservation, so that nothing else can come to lie right beside our structures.
+static bool meta_reserve_locked(struct meta *meta, size_t bytes) {
     const size_t page_bytes = meta->os->page_bytes;
-    const size_t region_bytes = bits_align_up(bits_max(bytes, META_REGION_BYTES), page_bytes);
-    if (!os_charge_take(meta->os, OS_CHARGE_RESERVE, region_bytes)) {
+    const size_t total =
+        meta->os->address_space_limit == SIZE_MAX ? bits_max(bytes, META_REGION_BYTES) : bytes;
+    const uintptr_t reserved = os_reserve(meta->os, total + 2 * page_bytes, page_bytes);
+    if (reserved == 0) {
         return false;
     }
-    const uintptr_t reserved = os_reserve(meta->os, region_bytes + 2 * page_bytes, page_bytes);
-    if (reserved == 0 || !os_commit(meta->os, reserved + page_bytes, region_bytes)) {
-        if (reserved != 0) {
-            (void)os_unmap(meta->os, reserved, region_bytes + 2 * page_bytes);
-        }
-        os_charge_release(meta->os, region_bytes);
+    __atomic_store_n(&meta->region, reserved + page_bytes, __ATOMIC_RELAXED);
+    meta->region_end = meta->region + total;
+    return true;
+}
+
+// Makes `bytes` more usable: of the region in use, or the first of a new one.
+static bool meta_grow_locked(struct meta *meta, size_t bytes, enum os_charge_level level) {
+    const size_t step = bits_align_up(bits_max(bytes, META_STEP_BYTES), meta->os->page_bytes);
+    if (meta->region_end - meta->region < step && !meta_reserve_locked(meta, step)) {
         return false;
     }
-    meta->bump = reserved + page_bytes;
-    meta->bump_end = meta->bump + region_bytes;
-    atomic_fetch_add_explicit(&meta->committed_bytes, region_bytes, memory_order_relaxed);
+    if (!meta_commit_locked(meta, meta->region, step, level)) {
+        return false;
+    }
+    if (meta->bump_end != meta->region) { // what is left of another place is lost
+        __atomic_store_n(&meta->bump, meta->region, __ATOMIC_RELAXED);
+    }
+    const uintptr_t end = meta->region + step;
+    __atomic_store_n(&meta->region, end, __ATOMIC_RELAXED);
+    __atomic_store_n(&meta->bump_end, end, __ATOMIC_RELAXED);
     return true;
 }
 
 MALLOW_INTERNAL bool meta_fix(struct meta *meta, size_t bytes, bool *locked) {
     os_lock_take(&meta->lock);
-    const bool fixed = meta_grow_locked(meta, bytes) &&
+    const bool fixed = meta_grow_locked(meta, bytes, OS_CHARGE_RESERVE) &&
                        os_bring_in(meta->bump, meta->bump_end - meta->bump, locked);
     os_lock_drop(&meta->lock);
     return fixed;
+}
+
+MALLOW_INTERNAL void meta_prepare(struct meta *meta) {
+    os_lock_take(&meta->lock);
+    if (!meta_is_low(meta)) {
+        // Another thread was first.
+    } else if (meta->region == 0) {
+        (void)meta_reserve_locked(meta, META_STEP_BYTES);
+    } else if (meta->region_end - meta->region >= META_STEP_BYTES) {
+        (void)meta_grow_locked(meta, META_STEP_BYTES, OS_CHARGE_SOFT);
+    }
+    os_lock_drop(&meta->lock);
 }
 
 MALLOW_INTERNAL void *meta_take(struct meta *meta, size_t bytes) {
     bytes = bits_align_up(bytes, MALLOW_CACHE_LINE);
     void *result = NULL;
     os_lock_take(&meta->lock);
-    if (meta->bump_end - meta->bump >= bytes || meta_grow_locked(meta, bytes)) {
+    if (meta->bump_end - meta->bump >= bytes ||
+        meta_grow_locked(meta, bytes, OS_CHARGE_RESERVE)) {
         result = (void *)meta->bump;
-        meta->bump += bytes;
+        __atomic_store_n(&meta->bump, meta->bump + bytes, __ATOMIC_RELAXED);
         atomic_fetch_add_explicit(&meta->used_bytes, bytes, memory_order_relaxed);
     }
     os_lock_drop(&meta->lock);

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: MIT
 // Meta: memory for our own structures, apart from user data and between guard pages.
 //
-// Owns     regions of 64 KiB and more, each mapped alone with an inaccessible page before and
-//          behind; before these, what it was lent.
+// Owns     a region of address space, made usable in steps of 256 KiB, with an inaccessible page
+//          before and behind; more and smaller ones where address space is limited;
+//          before these, what it was lent.
 // Threads  any; one lock.
 // Holds    nothing handed out is ever taken back by the OS, so a stale pointer to a structure still
 //          points to readable memory of ours. Structures are recycled by those who use them.
@@ -15,7 +16,9 @@ struct meta {
     struct os *os;
     struct os_lock lock;
     uintptr_t bump;                     // next free byte of the newest one; under lock
-    uintptr_t bump_end;
+    uintptr_t bump_end;                 // of what can be used
+    uintptr_t region;                   // what is reserved and not yet usable; 0: no region yet
+    uintptr_t region_end;
     _Atomic(uint64_t) committed_bytes;  // all regions, and what was lent
     _Atomic(uint64_t) used_bytes;       // handed out
 };
@@ -29,7 +32,24 @@ MALLOW_INTERNAL void meta_lend(struct meta *meta, void *memory, size_t bytes);
 // os_bring_in does. False: the kernel gives none.
 MALLOW_INTERNAL bool meta_fix(struct meta *meta, size_t bytes, bool *locked);
 
-// Zeroed memory aligned to a cache line; NULL if the kernel gives none. Never returned.
+// Zeroed memory aligned to a cache line; NULL if the kernel gives none. Never returned. One system
+// call in 256 KiB, two for the first.
 MALLOW_INTERNAL void *meta_take(struct meta *meta, size_t bytes);
+
+// Whether a call with a system call to spare should use it to make more usable; relaxed. What was
+// lent is all that many a program needs.
+#define META_LOW_BYTES ((size_t)128 << 10)
+#define META_LENT_LOW_BYTES ((size_t)1 << 10)
+MALLOW_INLINE bool meta_is_low(const struct meta *meta) {
+    const uintptr_t end = __atomic_load_n(&meta->bump_end, __ATOMIC_RELAXED);
+    const size_t low = end == __atomic_load_n(&meta->region, __ATOMIC_RELAXED)
+                           ? META_LOW_BYTES
+                           : META_LENT_LOW_BYTES;
+    return end - __atomic_load_n(&meta->bump, __ATOMIC_RELAXED) < low &&
+           meta->os->address_space_limit == SIZE_MAX && !meta->os->sealed;
+}
+
+// Makes more usable ahead, if it is low: at most one system call.
+MALLOW_INTERNAL void meta_prepare(struct meta *meta);
 
 #endif

@@ -150,7 +150,8 @@ MALLOW_INTERNAL struct heap *process_enter(void) {
 MALLOW_INTERNAL void process_leave(struct heap *heap) {
     struct process *const process = &process_state;
     if (heap != NULL && heap == atomic_load_explicit(&process->fallback, memory_order_relaxed)) {
-        heap_unclaim(heap);
+        int work = MALLOW_CALL_WORK;
+        heap_unclaim(heap, &work);
         os_lock_drop(&process->fallback_lock);
     }
 }

@@ -135,7 +135,8 @@ static int worker_create_thread(struct worker *worker, const pthread_attr_t *att
     const int error = pthread_create(&worker->thread, attributes, worker_main, worker);
     heap_thread.heap_offset = before;
     if (heap != NULL) {
-        heap_unclaim(heap);
+        int work = MALLOW_CALL_WORK;
+        heap_unclaim(heap, &work);
     }
     return error;
 }

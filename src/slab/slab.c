@@ -9,13 +9,10 @@ enum {
     SLAB_WORD_WORTH = 16, // free blocks in a word that are worth taking it
 };
 
+// The slots are clear.
 static void slab_mark_interior(struct slab *slab, unsigned slice_count) {
     for (unsigned i = 1; i < slice_count; i++) {
-        slab[i].start_address = 0;
-        atomic_store_explicit(&slab[i].reach_bytes, 0, memory_order_relaxed);
-        slab[i].slice_count = 0;
         slab[i].slice_back = (uint8_t)i;
-        slab_set_owner(&slab[i], 0);
         __atomic_store_n(&slab[i].kind, SLAB_INTERIOR, __ATOMIC_RELEASE);
     }
 }
@@ -124,27 +121,35 @@ MALLOW_INTERNAL void slab_init_thin(struct slab *slab, uintptr_t address, void *
 
 MALLOW_INTERNAL void slab_clear(struct slab *slab) {
     const unsigned slice_count = slab->slice_count;
+    slab->start_address = 0;
+    atomic_store_explicit(&slab->reach_bytes, 0, memory_order_relaxed);
+    slab->slice_count = 0;
+    slab_set_owner(slab, 0);
     for (unsigned i = 0; i < slice_count; i++) {
-        slab[i].start_address = 0;
-        atomic_store_explicit(&slab[i].reach_bytes, 0, memory_order_relaxed);
-        slab[i].slice_count = 0;
         slab[i].slice_back = 0;
-        slab_set_owner(&slab[i], 0);
         __atomic_store_n(&slab[i].kind, SLAB_NONE, __ATOMIC_RELEASE);
     }
 }
 
 MALLOW_INTERNAL bool slab_find_word(struct slab *slab) {
-    // From the current word on and around: the blocks that were handed out together stay together.
-    unsigned index = (unsigned)(slab->word - slab->bits);
-    for (unsigned tries = 0; tries < slab->word_count; tries++) {
-        if (slab->bits[index] != 0) {
-            slab_set_word(slab, index);
-            return true;
-        }
-        index = index + 1 < slab->word_count ? index + 1 : 0;
+    if (slab->used_count % SLAB_CURRENT == slab->capacity_count) {
+        return false; // counted, so a full slab is not looked through
     }
-    return false;
+    // From the current word on and around: the blocks that were handed out together stay together.
+    const uint64_t *const end = &slab->bits[slab->word_count];
+    const uint64_t *word = slab->word;
+    while (word < end && *word == 0) {
+        word++;
+    }
+    if (word == end) {
+        for (word = slab->bits; word < slab->word && *word == 0; word++) {
+        }
+        if (word == slab->word) {
+            return false;
+        }
+    }
+    slab_set_word(slab, (unsigned)(word - slab->bits));
+    return true;
 }
 
 MALLOW_INTERNAL bool slab_find_room(struct slab *slab) {
@@ -178,14 +183,7 @@ MALLOW_INTERNAL void slab_cool(struct slab *slab) {
 }
 
 MALLOW_INTERNAL bool slab_is_unused(const struct slab *slab) {
-    const unsigned rest = slab->capacity_count % 64;
-    const unsigned whole = slab->capacity_count / 64;
-    for (unsigned i = 0; i < whole; i++) {
-        if (slab->bits[i] != ~UINT64_C(0)) {
-            return false;
-        }
-    }
-    return rest == 0 || slab->bits[whole] == (UINT64_C(1) << rest) - 1;
+    return slab->used_count % SLAB_CURRENT == 0;
 }
 
 MALLOW_INTERNAL bool slab_audit(const struct slab *slab) {

@@ -4,7 +4,7 @@
 
 MALLOW_INTERNAL int slab_remote_collect(struct slab *slab, struct slab_remote *remote,
                                         size_t *index) {
-    unsigned count = 0;
+    uint64_t counts = 0; // a byte for each eighth of a word, of all words
     atomic_fetch_and_explicit(&slab->owner, ~SLAB_OWNER_PENDING, memory_order_seq_cst);
     slab_cool(slab);
     for (unsigned i = 0; i < slab->word_count; i++) {
@@ -18,10 +18,20 @@ MALLOW_INTERNAL int slab_remote_collect(struct slab *slab, struct slab_remote *r
             return -1;
         }
         slab->bits[i] |= freed;
-        count += bits_count(freed);
+        counts += bits_count_bytes(freed);
     }
+    const unsigned count = bits_sum_bytes(counts);
     slab->used_count -= count;
     return (int)count;
+}
+
+MALLOW_INTERNAL void slab_remote_take_all(struct slab *slab, struct slab_remote *remote) {
+    check_assert(!slab_is_current(slab) && slab->used_count == slab->capacity_count);
+    atomic_fetch_and_explicit(&slab->owner, ~SLAB_OWNER_PENDING, memory_order_seq_cst);
+    for (unsigned i = 0; i < slab->word_count; i++) {
+        slab->bits[i] = atomic_exchange_explicit(&remote->bits[i], 0, memory_order_seq_cst);
+    }
+    slab->used_count = 0;
 }
 
 MALLOW_RACY_READ MALLOW_INTERNAL bool slab_remote_is_free(const struct slab *slab,

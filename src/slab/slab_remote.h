@@ -54,12 +54,16 @@ MALLOW_INLINE bool slab_remote_any(const struct slab_remote *remote, unsigned wo
     return false;
 }
 
-MALLOW_INLINE unsigned slab_remote_count(const struct slab_remote *remote, unsigned word_count) {
-    unsigned count = 0;
-    for (unsigned i = 0; i < word_count; i++) {
-        count += bits_count(atomic_load_explicit(&remote->bits[i], memory_order_relaxed));
+// Blocks freed by other threads, estimated from every other word where there are many.
+MALLOW_INLINE unsigned slab_remote_estimate(const struct slab_remote *remote,
+                                            unsigned word_count) {
+    const unsigned stride = word_count > 8 ? 2 : 1;
+    uint64_t counts = 0;
+    for (unsigned i = 0; i < word_count; i += stride) {
+        counts +=
+            bits_count_bytes(atomic_load_explicit(&remote->bits[i], memory_order_relaxed));
     }
-    return count;
+    return bits_sum_bytes(counts) * stride;
 }
 
 // Whether the block is free, asked by a thread that does not own the slab. Exact for a block that
@@ -71,5 +75,8 @@ MALLOW_INTERNAL bool slab_remote_is_free(const struct slab *slab, const struct s
 // free, whose index is then in *index.
 MALLOW_INTERNAL int slab_remote_collect(struct slab *slab, struct slab_remote *remote,
                                         size_t *index);
+
+// The same for a slab all of whose blocks have been freed like this; nobody is at work in it.
+MALLOW_INTERNAL void slab_remote_take_all(struct slab *slab, struct slab_remote *remote);
 
 #endif

@@ -91,10 +91,21 @@ CASE(purging_makes_dirty_slices_zero_and_counts_their_bytes) {
     fill(&spans[2], 5, 0x5a);
     arena_give(set, spans[0].slab, 2);
     arena_give(set, spans[2].slab, 5);
-    assert_int_equal(arena_purge_some(set, 0), 0);
-    assert_int_equal(arena_purge_some(set, 1), 2 * MALLOW_SLICE_BYTES); // the lowest run
-    assert_int_equal(set->dirty_slices, 5);
-    assert_int_equal(arena_purge_all(set), 5 * MALLOW_SLICE_BYTES);
+    arena_settle(set); // nothing is owed
+    assert_int_equal(set->dirty_slices, 7);
+    arena_owe(set, 6 * MALLOW_SLICE_BYTES);
+    const uint64_t calls = world.os.advise_count;
+    arena_settle(set); // one run: that of the span given last
+    assert_int_equal(world.os.advise_count, calls + 1);
+    assert_int_equal(set->dirty_slices, 2);
+    assert_true(reads(&spans[2], 5, 0));
+    assert_true(arena_owes(set));
+    const struct arena_span lowest = take(2, 1); // nothing dirty is left: nothing is owed
+    arena_settle(set);
+    assert_false(arena_owes(set));
+    assert_int_equal(lowest.address, spans[0].address);
+    arena_give(set, lowest.slab, 2);
+    assert_int_equal(arena_purge_all(set), 2 * MALLOW_SLICE_BYTES);
     assert_int_equal(set->dirty_slices, 0);
     assert_int_equal(set->purged_bytes, 7 * MALLOW_SLICE_BYTES);
     arena_world_check(&world);
@@ -105,15 +116,19 @@ CASE(purging_makes_dirty_slices_zero_and_counts_their_bytes) {
     assert_int_equal(arena_purge_all(set), 0);
 }
 
-CASE(beyond_the_threshold_a_freed_span_is_purged_at_once) {
+CASE(beyond_the_threshold_a_freed_span_is_owed_to_the_system) {
     set->trim_slices = 2;
     const struct arena_span spans[] = {take(2, 1), take(1, 1)};
     fill(&spans[1], 1, 0x5a);
     arena_give(set, spans[0].slab, 2);
     assert_int_equal(set->dirty_slices, 2); // not beyond
-    assert_int_equal(set->purged_bytes, 0);
+    assert_false(arena_owes(set));
     arena_give(set, spans[1].slab, 1);
-    assert_int_equal(set->purged_bytes, MALLOW_SLICE_BYTES);
+    assert_int_equal(set->purged_bytes, 0); // giving does not enter the kernel
+    assert_true(arena_owes(set));
+    arena_settle(set);
+    assert_int_equal(set->purged_bytes, 3 * MALLOW_SLICE_BYTES); // the run that it is part of
+    assert_false(arena_owes(set));
     assert_true(reads(&spans[1], 1, 0));
     arena_world_check(&world);
 }
@@ -163,7 +178,7 @@ CASE(the_remote_part_of_a_slab_is_its_own_and_writable) {
 CASE(no_two_spans_overlap_and_the_counts_hold_whatever_is_taken_and_given) {
     enum { SPANS = 40, ROUNDS = 4000 };
     struct unit_chance chance = unit_chance_begin();
-    struct arena_span spans[SPANS] = {{NULL, 0, false, false}};
+    struct arena_span spans[SPANS] = {{.slab = NULL}};
     unsigned counts[SPANS] = {0};
     for (unsigned round = 0; round < ROUNDS; round++) {
         const unsigned i = unit_below(&chance, SPANS);
@@ -215,7 +230,7 @@ int main(void) {
         ARENA_CASE(a_span_given_back_is_dirty_and_serves_the_next_request),
         ARENA_CASE(a_span_with_one_dirty_slice_does_not_claim_to_be_zero),
         ARENA_CASE(purging_makes_dirty_slices_zero_and_counts_their_bytes),
-        ARENA_CASE(beyond_the_threshold_a_freed_span_is_purged_at_once),
+        ARENA_CASE(beyond_the_threshold_a_freed_span_is_owed_to_the_system),
         ARENA_CASE(a_span_is_extended_by_the_free_slices_right_behind_it_and_no_others),
         ARENA_CASE(a_span_is_not_extended_beyond_its_chunk),
         ARENA_CASE(the_remote_part_of_a_slab_is_its_own_and_writable),

@@ -17,6 +17,9 @@ static void begin(unsigned chunk_count) {
     memset(model, USED, sizeof model);
     map.more = more;
     map.chunk_count = chunk_count;
+    for (unsigned i = 0; i < chunk_count; i++) {
+        chunk_map_open(&map, i, 0);
+    }
 }
 
 static void give(unsigned chunk, unsigned slice, unsigned count, bool dirty) {
@@ -48,6 +51,16 @@ static bool model_find_in(unsigned chunk, unsigned count, unsigned align, enum s
     return false;
 }
 
+// Where the first slice is dirty, whatever the others are.
+static bool model_find_dirty(unsigned chunk, unsigned count, unsigned align, unsigned *slice) {
+    for (*slice = 0; *slice < SLICES; *slice += align) {
+        if (model[chunk][*slice] == DIRTY && model_has(chunk, *slice, count, CLEAN)) {
+            return true;
+        }
+    }
+    return false;
+}
+
 static bool model_bit(unsigned chunk, unsigned row) {
     unsigned slice;
     return row == CHUNK_MAP_DIRTY_ROW ? model_find_in(chunk, 1, 1, DIRTY, &slice)
@@ -60,7 +73,7 @@ static struct chunk_place model_place(unsigned count, unsigned align) {
     for (unsigned pass = dirty_first ? 0 : 1; pass < 2; pass++) {
         for (unsigned chunk = 0; chunk < map.chunk_count; chunk++) {
             place.chunk_index = chunk;
-            if (model_find_in(chunk, count, align, DIRTY, &place.slice_index) ||
+            if (model_find_dirty(chunk, count, align, &place.slice_index) ||
                 (pass == 1 && model_find_in(chunk, count, align, CLEAN, &place.slice_index))) {
                 return place;
             }

@@ -34,10 +34,21 @@ static inline void heap_world_begin(struct heap_world *world) {
 
 static inline void heap_world_end(struct heap_world *world) {
     while (world->huges.live != NULL) {
-        (void)huge_give(&world->huges, world->huges.live->address);
+        (void)huge_give(&world->huges, world->huges.live->address, true);
     }
     (void)huge_purge_all(&world->huges);
     arena_world_end(&world->arena);
+}
+
+// With what a call may spend on others' frees.
+static inline void heap_world_unclaim(struct heap *heap) {
+    int work = MALLOW_CALL_WORK;
+    heap_unclaim(heap, &work);
+}
+
+static inline struct slab *heap_world_adopt_slab(struct heap *heap, unsigned class_index) {
+    int work = MALLOW_CALL_WORK;
+    return heap_adopt_slab(heap, class_index, &work);
 }
 
 // ---- What has to hold of a heap whenever nobody is at work in it --------------------------------

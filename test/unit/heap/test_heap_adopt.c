@@ -104,8 +104,8 @@ CASE(a_running_thread_takes_a_slab_with_room_from_an_ended_one) {
     struct heap *const mine = create();
     heap_abandon(heap);
     const size_t before = heap_world_slices_used(&world);
-    assert_null(heap_adopt_slab(mine, size_class_of(5000))); // none of that class
-    assert_ptr_equal(heap_adopt_slab(mine, size_class_of(1000)), slab);
+    assert_null(heap_world_adopt_slab(mine, size_class_of(5000))); // none of that class
+    assert_ptr_equal(heap_world_adopt_slab(mine, size_class_of(1000)), slab);
     assert_int_equal(slab_owner(slab), (uintptr_t)mine | SLAB_OWNER_QUEUED);
     heap_queue_push(mine, slab);
     const uintptr_t other = allocate_in_slab(mine, 1000);
@@ -127,7 +127,7 @@ CASE(a_claimed_heap_is_passed_over_and_stays_on_the_stack) {
     assert_false(heap_claim(heap));
     struct heap *const other = create();
     assert_ptr_not_equal(other, heap);
-    heap_unclaim(heap);
+    heap_world_unclaim(heap);
     assert_int_equal(atomic_load(&heap->state), HEAP_ABANDONED);
     assert_ptr_equal(create(), heap);
     assert_false(heap_claim(heap)); // owned
@@ -139,7 +139,7 @@ CASE(a_fallback_heap_is_claimed_for_each_use_and_never_taken_over) {
     assert_ptr_not_equal(create(), fallback);
     assert_true(heap_claim(fallback));
     const uintptr_t block = allocate_in_slab(fallback, 1000);
-    heap_unclaim(fallback);
+    heap_world_unclaim(fallback);
     assert_int_equal(slab_owner_heap(heap_identify(&world.shared, block).slab),
                      (uintptr_t)fallback);
 }

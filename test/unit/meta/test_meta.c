@@ -59,16 +59,17 @@ CASE(the_counters_add_up) {
     assert_int_equal(meta.used_bytes, 0);
     (void)meta_take(&meta, 1);
     assert_int_equal(meta.used_bytes, MALLOW_CACHE_LINE);
-    assert_int_equal(meta.committed_bytes, 64 << 10);
+    assert_int_equal(meta.committed_bytes, 256 << 10);
     (void)meta_take(&meta, 100);
     assert_int_equal(meta.used_bytes, 3 * MALLOW_CACHE_LINE);
     (void)meta_take(&meta, 300000);
-    assert_true(meta.committed_bytes >= (64 << 10) + 300000);
-    assert_int_equal(os.map_count, 4); // a reservation and a commitment each
+    assert_true(meta.committed_bytes >= (256 << 10) + 300000);
+    const uint64_t maps = os.map_count;
+    assert_int_equal(maps, 3); // one reservation, and two steps
     while (meta.bump_end - meta.bump >= MALLOW_CACHE_LINE) { // to the end of the region
         (void)meta_take(&meta, MALLOW_CACHE_LINE);
     }
-    assert_int_equal(os.map_count, 4);
+    assert_int_equal(os.map_count, maps);
 }
 
 CASE(what_is_lent_is_handed_out_before_a_region_is_made) {
@@ -90,6 +91,24 @@ CASE(a_region_lies_between_two_pages_that_nobody_can_touch) {
     assert_true(faults(first - 1));
     assert_false(faults(meta.bump_end - 1));
     assert_true(faults(meta.bump_end));
+}
+
+CASE(memory_is_prepared_before_it_is_needed) {
+    (void)meta_take(&meta, 64);
+    assert_false(meta_is_low(&meta));
+    while (!meta_is_low(&meta)) {
+        (void)meta_take(&meta, 4096);
+    }
+    const uint64_t maps = os.map_count;
+    meta_prepare(&meta);
+    assert_int_equal(os.map_count, maps + 1);
+    assert_false(meta_is_low(&meta));
+    meta_prepare(&meta); // not needed
+    assert_int_equal(os.map_count, maps + 1);
+    while (!meta_is_low(&meta)) {
+        assert_true(unit_is_all(meta_take(&meta, 4096), 0, 4096));
+    }
+    assert_int_equal(os.map_count, maps + 1);
 }
 
 CASE(a_refusal_of_the_kernel_leaves_all_as_it_was) {
@@ -148,6 +167,7 @@ int main(void) {
         META_CASE(the_counters_add_up),
         META_CASE(what_is_lent_is_handed_out_before_a_region_is_made),
         META_CASE(a_region_lies_between_two_pages_that_nobody_can_touch),
+        META_CASE(memory_is_prepared_before_it_is_needed),
         META_CASE(a_refusal_of_the_kernel_leaves_all_as_it_was),
         META_CASE(what_is_fixed_serves_when_the_kernel_does_not),
         META_CASE(threads_get_different_structures),

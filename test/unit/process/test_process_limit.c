@@ -173,7 +173,7 @@ CASE(pressure_above_the_percentage_presses_until_it_is_half_as_high) {
 CASE(pressure_gives_back_what_is_kept) {
     stalled(0);
     apply("0", "0", "10");
-    assert_true(huge_give(&process.huges, huge_take(&process.huges, 2 * MIB, 1, false)));
+    assert_true(huge_give(&process.huges, huge_take(&process.huges, 2 * MIB, 1, false), true));
     assert_true(process.huges.cache.bytes > 0);
     look(0);
     stalled(2000000);

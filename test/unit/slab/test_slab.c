@@ -38,6 +38,7 @@ static unsigned take_all(void) {
 
 static void set_free(size_t index) {
     slab->bits[index / 64] |= UINT64_C(1) << (index % 64);
+    slab->used_count--;
 }
 
 CASE(a_new_slab_is_wholly_free_and_passes_the_audit) {
@@ -178,7 +179,6 @@ CASE(a_slab_is_opened_by_pages_from_its_first_block_on) {
             assert_true(slab_take(slab, &address));
             assert_in_range((address - slab->start_address) / bytes, before / 64 * 64, before);
             set_free((address - slab->start_address) / bytes);
-            slab->used_count--;
             before = open;
         }
         assert_false(slab_open(slab, PAGE_BYTES));
@@ -227,6 +227,7 @@ CASE(is_unused_sees_a_single_block_in_use) {
         begin(class_index, 0);
         for (size_t index = 0; index < slab->capacity_count; index++) {
             slab->bits[index / 64] &= ~(UINT64_C(1) << (index % 64));
+            slab->used_count++;
             assert_false(slab_is_unused(slab));
             assert_int_equal(slab_count_used(slab), 1);
             set_free(index);

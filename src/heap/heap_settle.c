@@ -1,0 +1,30 @@
+// SPDX-License-Identifier: MIT
+// Settling: a call makes at most one system call, so what is more is left to calls that make none.
+// See heap.h.
+//
+// Owns     nothing: each layer below keeps its own account of what is owed.
+// Threads  any.
+// Holds    what is owed falls with every slow call that has not entered the kernel itself; what
+//          cannot be done is forgotten, so nothing is tried for ever.
+#include "heap/heap.h"
+
+MALLOW_INTERNAL MALLOW_NOINLINE void heap_settle_slow(struct heap_shared *shared,
+                                                      uint64_t entries) {
+    struct os *const os = shared->os;
+    if (os->sealed || os_entries(os) != entries) {
+        return;
+    }
+    // What a limit forbids to prepare makes no system call, and does not keep the rest from it.
+    if (arena_is_low(shared->arenas) && arena_prepare(shared->arenas)) {
+        huge_owe_all(shared->huges); // as in heap_take_span
+    }
+    if (meta_is_low(shared->meta) && os_entries(os) == entries) {
+        meta_prepare(shared->meta);
+    }
+    if (huge_owes(shared->huges) && os_entries(os) == entries) {
+        huge_settle(shared->huges);
+    }
+    if (arena_owes(shared->arenas) && os_entries(os) == entries) {
+        arena_settle(shared->arenas);
+    }
+}

@@ -1,0 +1,225 @@
+// SPDX-License-Identifier: MIT
+// Adversary: the counted calls, and which programs to run. See adversary.h.
+//
+//   adversary [--scale N] [PROGRAM ...]     all of them, in order, if none is named
+#include "adversary.h"
+
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+
+// Some allocators refuse larger alignments.
+enum { ALIGNMENT_GRANTED = 32 << 10 };
+
+static size_t scale = 1;
+static uint64_t random_state = 0x9e3779b97f4a7c15U;
+
+static void stop(const char *what, size_t size) {
+    fprintf(stderr, "adversary: %s (%zu)\n", what, size);
+    abort();
+}
+
+void phase(const char *name, bool steady) {
+    CALLCOST_REQUEST(CALLCOST_PHASE, name, steady);
+    CALLCOST_REQUEST(CALLCOST_BEGIN, CALLCOST_NOTHING, 0);
+    CALLCOST_REQUEST(CALLCOST_END, 0, 0);
+}
+
+// The size stands in the block's first bytes, so that a block handed out twice is found.
+static void *stamp(void *block, size_t size) {
+    if (block == NULL) {
+        stop("no memory", size);
+    }
+    if (size >= sizeof size) {
+        memcpy(block, &size, sizeof size);
+    }
+    return block;
+}
+
+void *counted_malloc(size_t size) {
+    CALLCOST_REQUEST(CALLCOST_BEGIN, CALLCOST_MALLOC, size);
+    void *const block = malloc(size);
+    CALLCOST_REQUEST(CALLCOST_END, 0, 0);
+    return stamp(block, size);
+}
+
+void *counted_calloc(size_t count, size_t size) {
+    CALLCOST_REQUEST(CALLCOST_BEGIN, CALLCOST_CALLOC, count * size);
+    char *const block = calloc(count, size);
+    CALLCOST_REQUEST(CALLCOST_END, 0, 0);
+    if (block != NULL && count * size > 0 && (block[0] != 0 || block[count * size - 1] != 0)) {
+        stop("calloc is not zero", count * size);
+    }
+    return stamp(block, count * size);
+}
+
+void *counted_aligned(size_t alignment, size_t size) {
+    CALLCOST_REQUEST(CALLCOST_BEGIN, CALLCOST_ALIGNED_ALLOC, size);
+    void *const block = aligned_alloc(alignment, size);
+    CALLCOST_REQUEST(CALLCOST_END, 0, 0);
+    if (block == NULL && alignment > ALIGNMENT_GRANTED) {
+        return counted_malloc(size);
+    }
+    if (((uintptr_t)block & (alignment - 1)) != 0) {
+        stop("not aligned", alignment);
+    }
+    return stamp(block, size);
+}
+
+void *counted_realloc(void *block, size_t size) {
+    size_t before = 0;
+    if (block != NULL) {
+        memcpy(&before, block, sizeof before);
+    }
+    CALLCOST_REQUEST(CALLCOST_BEGIN, CALLCOST_REALLOC, size);
+    void *const moved = realloc(block, size);
+    CALLCOST_REQUEST(CALLCOST_END, 0, 0);
+    size_t after = 0;
+    if (block != NULL && moved != NULL && size >= sizeof after) {
+        memcpy(&after, moved, sizeof after);
+        if (after != before) {
+            stop("realloc lost what the block held", size);
+        }
+    }
+    return stamp(moved, size);
+}
+
+void counted_free(void *block) {
+    CALLCOST_REQUEST(CALLCOST_BEGIN, CALLCOST_FREE, 0);
+    free(block);
+    CALLCOST_REQUEST(CALLCOST_END, 0, 0);
+}
+
+size_t random_below(size_t bound) {
+    random_state ^= random_state << 13;
+    random_state ^= random_state >> 7;
+    random_state ^= random_state << 17;
+    return (size_t)((random_state >> 11) % bound);
+}
+
+void **array_make(size_t count) {
+    void *const array = mmap(NULL, count * sizeof(void *), PROT_READ | PROT_WRITE,
+                             MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (array == MAP_FAILED) {
+        stop("no room for an array", count);
+    }
+    return array;
+}
+
+void array_drop(void **array, size_t count) {
+    munmap(array, count * sizeof(void *));
+}
+
+void array_shuffle(void **array, size_t count) {
+    for (size_t i = count; i > 1; i--) {
+        const size_t other = random_below(i);
+        void *const block = array[i - 1];
+        array[i - 1] = array[other];
+        array[other] = block;
+    }
+}
+
+void array_reverse(void **array, size_t count) {
+    for (size_t i = 0; i < count / 2; i++) {
+        void *const block = array[i];
+        array[i] = array[count - 1 - i];
+        array[count - 1 - i] = block;
+    }
+}
+
+size_t scaled(size_t count) {
+    return count * scale;
+}
+
+// ---- Threads ------------------------------------------------------------------------------------
+
+struct thread_job {
+    void (*body)(void *);
+    void *argument;
+};
+
+static void *thread_begin(void *argument) {
+    const struct thread_job job = *(const struct thread_job *)argument;
+    job.body(job.argument);
+    CALLCOST_REQUEST(CALLCOST_UNTIL_END, CALLCOST_THREAD_END, 0);
+    return NULL;
+}
+
+void thread_run(void (*body)(void *), void *argument) {
+    struct thread_job job = {body, argument};
+    pthread_t thread;
+    if (pthread_create(&thread, NULL, thread_begin, &job) != 0 ||
+        pthread_join(thread, NULL) != 0) {
+        stop("no thread", 0);
+    }
+}
+
+// ---- Start --------------------------------------------------------------------------------------
+
+static const struct program {
+    const char *name;
+    void (*run)(void);
+} programs[] = {
+    {"sizes", adversary_sizes},       {"orders", adversary_orders},
+    {"fragment", adversary_fragment}, {"churn", adversary_churn},
+    {"random", adversary_random},     {"aligned", adversary_aligned},
+    {"remote", adversary_remote},     {"abandoned", adversary_abandoned},
+    {"threads", adversary_threads},   {"contended", adversary_contended},
+    {"large", adversary_large},       {"growth", adversary_growth},
+    {"trim", adversary_trim},         {"realloc", adversary_realloc},
+    {"huge", adversary_huge},         {"huge_growth", adversary_huge_growth},
+    {"huge_many", adversary_huge_many},
+};
+enum { PROGRAM_COUNT = sizeof programs / sizeof programs[0] };
+
+// libc's memcpy and its like, wherever the processor's kind has led them: they lie side by side.
+static void movers_tell(void) {
+    enum { AROUND = 4096 };
+    void *(*volatile copy)(void *, const void *, size_t) = memcpy;
+    void *(*volatile move)(void *, const void *, size_t) = memmove;
+    void *(*volatile set)(void *, int, size_t) = memset;
+    const uintptr_t places[] = {(uintptr_t)copy, (uintptr_t)move, (uintptr_t)set};
+    for (size_t i = 0; i < sizeof places / sizeof places[0]; i++) {
+        const uintptr_t first = places[i] - AROUND / 2;
+        CALLCOST_REQUEST(CALLCOST_MOVER, first, places[i] + AROUND);
+        VALGRIND_DISCARD_TRANSLATIONS(first, AROUND / 2 + AROUND);
+    }
+}
+
+// Before any library's constructor: the first call of the process, which sets the allocator up.
+static void first_call(void) {
+    phase("first call of the process", false);
+    counted_free(counted_malloc(24));
+}
+__attribute__((section(".preinit_array"), used)) static void (*const first)(void) = first_call;
+
+static const struct program *program_find(const char *name) {
+    for (size_t i = 0; i < PROGRAM_COUNT; i++) {
+        if (strcmp(programs[i].name, name) == 0) {
+            return &programs[i];
+        }
+    }
+    fprintf(stderr, "adversary: no program %s\n", name);
+    exit(2);
+}
+
+int main(int count, char **arguments) {
+    int index = 1;
+    movers_tell();
+    if (count > 2 && strcmp(arguments[1], "--scale") == 0) {
+        scale = strtoul(arguments[2], NULL, 10);
+        index = 3;
+    }
+    if (index < count) {
+        for (; index < count; index++) {
+            program_find(arguments[index])->run();
+        }
+        return 0;
+    }
+    for (size_t i = 0; i < PROGRAM_COUNT; i++) {
+        programs[i].run();
+    }
+    return 0;
+}

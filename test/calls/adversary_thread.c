@@ -1,0 +1,233 @@
+// SPDX-License-Identifier: MIT
+// Adversary, several threads: frees by others, ends of threads, heaps handed on.
+//
+// Threads take turns at barriers: what is counted is one call's own work, and every run the same.
+#include "adversary.h"
+
+#include <pthread.h>
+#include <stdlib.h>
+
+struct blocks {
+    void **array;
+    size_t count;
+    size_t size;
+};
+
+static struct blocks blocks_make(size_t bytes, size_t size) {
+    const size_t count = scaled(bytes / size + 1);
+    return (struct blocks){array_make(count), count, size};
+}
+
+static void blocks_fill(void *argument) {
+    struct blocks *const blocks = argument;
+    for (size_t i = 0; i < blocks->count; i++) {
+        blocks->array[i] = counted_malloc(blocks->size);
+    }
+}
+
+static void blocks_free(void *argument) {
+    struct blocks *const blocks = argument;
+    for (size_t i = 0; i < blocks->count; i++) {
+        counted_free(blocks->array[i]);
+    }
+}
+
+// Frees one in so many, so that each slab has something to be collected.
+static void blocks_thin(struct blocks *blocks, size_t stride) {
+    size_t kept = 0;
+    for (size_t i = 0; i < blocks->count; i++) {
+        if (i % stride == 0) {
+            counted_free(blocks->array[i]);
+        } else {
+            blocks->array[kept++] = blocks->array[i];
+        }
+    }
+    blocks->count = kept;
+}
+
+// ---- The owner lives, others free ---------------------------------------------------------------
+
+static void free_and_refill(size_t size, unsigned order) {
+    struct blocks blocks = blocks_make((size_t)6 << 20, size);
+    const size_t count = blocks.count;
+    blocks_fill(&blocks);
+    if (order != 0) {
+        array_shuffle(blocks.array, blocks.count);
+    }
+    if (order == 2) { // a few blocks of every slab come back, the rest stays
+        struct blocks part = {blocks.array, blocks.count / 3, size};
+        thread_run(blocks_free, &part);
+        blocks_fill(&part);
+    }
+    thread_run(blocks_free, &blocks);
+    // The owner's next calls, of this size and of others.
+    counted_free(counted_malloc(size * 2));
+    blocks_fill(&blocks);
+    blocks_free(&blocks);
+    array_drop(blocks.array, count);
+}
+
+void adversary_remote(void) {
+    static const size_t sizes[] = {16, 64, 200, 1024, 8192, 30000};
+    phase("frees by another thread", false);
+    for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
+        for (unsigned order = 0; order < 3; order++) {
+            free_and_refill(sizes[i], order);
+        }
+    }
+}
+
+// ---- The owner ends -----------------------------------------------------------------------------
+
+// Many slabs of a thread that has ended, nearly all with frees of others to be collected.
+static void end_with_posts(size_t size, size_t stride) {
+    struct blocks blocks = blocks_make((size_t)48 << 20, size);
+    const size_t count = blocks.count;
+    thread_run(blocks_fill, &blocks);
+    blocks_thin(&blocks, stride);
+    array_shuffle(blocks.array, blocks.count);
+    struct blocks part = {blocks.array, blocks.count / 2, size};
+    blocks_free(&part);
+    struct blocks rest = {blocks.array + part.count, blocks.count - part.count, size};
+    thread_run(blocks_free, &rest);
+    array_drop(blocks.array, count);
+}
+
+// The owner sleeps while others free into thousands of its slabs, and then ends.
+struct sleeper {
+    struct blocks blocks;
+    pthread_barrier_t filled;
+    pthread_barrier_t freed;
+};
+
+static void sleeper_body(void *argument) {
+    struct sleeper *const sleeper = argument;
+    blocks_fill(&sleeper->blocks);
+    pthread_barrier_wait(&sleeper->filled);
+    pthread_barrier_wait(&sleeper->freed);
+}
+
+static void *sleeper_begin(void *argument) {
+    sleeper_body(argument);
+    CALLCOST_REQUEST(CALLCOST_UNTIL_END, CALLCOST_THREAD_END, 0);
+    return NULL;
+}
+
+static void end_asleep(size_t size, size_t stride) {
+    struct sleeper sleeper = {.blocks = blocks_make((size_t)80 << 20, size)};
+    const size_t count = sleeper.blocks.count;
+    pthread_t thread;
+    pthread_barrier_init(&sleeper.filled, NULL, 2);
+    pthread_barrier_init(&sleeper.freed, NULL, 2);
+    if (pthread_create(&thread, NULL, sleeper_begin, &sleeper) != 0) {
+        abort();
+    }
+    pthread_barrier_wait(&sleeper.filled);
+    blocks_thin(&sleeper.blocks, stride); // every slab is posted
+    pthread_barrier_wait(&sleeper.freed);
+    pthread_join(thread, NULL);
+    // A single free, by a thread that never allocated: it may not have to pay for all of them.
+    array_shuffle(sleeper.blocks.array, sleeper.blocks.count);
+    struct blocks first = {sleeper.blocks.array, 20, size};
+    thread_run(blocks_free, &first);
+    struct blocks next = {sleeper.blocks.array + 20, 200, size};
+    blocks_free(&next);
+    // Running threads take slabs over, of this size and of another.
+    counted_free(counted_malloc(size));
+    counted_free(counted_malloc(size / 2));
+    struct blocks rest = {sleeper.blocks.array + 220, sleeper.blocks.count - 220, size};
+    blocks_free(&rest);
+    array_drop(sleeper.blocks.array, count);
+}
+
+void adversary_abandoned(void) {
+    phase("thread ends, others free its blocks", false);
+    end_with_posts(3000, 7);
+    end_with_posts(40000, 3);
+    phase("thread asleep, others free, it ends", false);
+    end_asleep(4096, 16);
+    end_asleep(8192, 8);
+    end_asleep(20000, 3);
+}
+
+// ---- First calls, and many heaps ----------------------------------------------------------------
+
+static void thread_first(void *argument) {
+    (void)argument;
+    counted_free(counted_malloc(24));
+}
+
+static void thread_mixed(void *argument) {
+    struct blocks *const kept = argument;
+    for (size_t i = 0; i < kept->count; i++) {
+        kept->array[i] = counted_malloc(16 + i * 37 % 3000);
+        void *const other = counted_malloc(16 + i * 53 % 9000);
+        counted_free(other);
+    }
+}
+
+void adversary_threads(void) {
+    enum { THREADS = 40, KEPT = 400 };
+    phase("first call of a thread", false);
+    for (unsigned i = 0; i < THREADS; i++) {
+        thread_run(thread_first, NULL);
+    }
+    phase("threads that end with blocks live", false);
+    void **const array = array_make((size_t)THREADS * KEPT);
+    for (unsigned i = 0; i < THREADS; i++) {
+        struct blocks kept = {array + (size_t)i * KEPT, KEPT, 0};
+        thread_run(thread_mixed, &kept);
+    }
+    array_shuffle(array, (size_t)THREADS * KEPT);
+    struct blocks all = {array, (size_t)THREADS * KEPT, 0};
+    blocks_free(&all);
+    array_drop(array, (size_t)THREADS * KEPT);
+}
+
+// ---- All at once --------------------------------------------------------------------------------
+
+enum { CROWD = 32, CROWD_BLOCKS = 300 };
+
+struct crowd {
+    pthread_barrier_t turn;
+    void *blocks[CROWD][CROWD_BLOCKS];
+};
+
+struct member {
+    struct crowd *crowd;
+    unsigned index;
+};
+
+static void *crowd_begin(void *argument) {
+    const struct member member = *(const struct member *)argument;
+    struct crowd *const crowd = member.crowd;
+    for (unsigned round = 0; round < 6; round++) {
+        for (size_t i = 0; i < CROWD_BLOCKS; i++) {
+            crowd->blocks[member.index][i] = counted_malloc(24 + (i * 89 + round * 31) % 5000);
+        }
+        pthread_barrier_wait(&crowd->turn);
+        for (size_t i = 0; i < CROWD_BLOCKS; i++) { // each frees what another has made
+            counted_free(crowd->blocks[(member.index + 1 + i % 5) % CROWD][i]);
+        }
+        pthread_barrier_wait(&crowd->turn);
+    }
+    CALLCOST_REQUEST(CALLCOST_UNTIL_END, CALLCOST_THREAD_END, 0);
+    return NULL;
+}
+
+void adversary_contended(void) {
+    static struct crowd crowd;
+    static struct member members[CROWD];
+    pthread_t threads[CROWD];
+    phase("a crowd frees each other's blocks", false);
+    pthread_barrier_init(&crowd.turn, NULL, CROWD);
+    for (unsigned i = 0; i < CROWD; i++) {
+        members[i] = (struct member){&crowd, i};
+        if (pthread_create(&threads[i], NULL, crowd_begin, &members[i]) != 0) {
+            abort();
+        }
+    }
+    for (unsigned i = 0; i < CROWD; i++) {
+        pthread_join(threads[i], NULL);
+    }
+}

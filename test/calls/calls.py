@@ -1,0 +1,198 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: MIT
+"""Instructions and system calls of every single allocator call, by callcost under valgrind.
+
+    calls.py table   --directory DIR NAME=LIBRARY...   maxima of each allocator, side by side
+    calls.py show    --directory DIR NAME=LIBRARY      one allocator, phase by phase
+    calls.py check   --directory DIR NAME=LIBRARY      fails if a call is beyond the limits below
+    calls.py explain --directory DIR NAME=LIBRARY CALL the functions that one call ran through
+    calls.py self    --directory DIR                   the tool counts what a known program does
+
+DIR holds what the build made: the tool and the program `adversary`. NAME alone is the C library's own
+allocator. --program restricts a run to some programs; --scale makes it longer; --json keeps the figures.
+"""
+
+import argparse
+import json
+import os
+import pathlib
+import subprocess
+import sys
+import tempfile
+
+CALLS = ("malloc", "calloc", "realloc", "aligned_alloc", "free")
+FIRST = "first call of the process"
+
+# What mallow's calls may cost: any call but the first of the process, the caller's bytes aside.
+# The aim is 1,000 (docs/decisions/0025).
+INSTRUCTIONS_MAX = {"malloc": 1_750, "calloc": 1_350, "realloc": 1_650, "aligned_alloc": 1_350, "free": 1_050}
+SYSTEM_CALLS_MAX = {"malloc": 1, "calloc": 1, "realloc": 1, "aligned_alloc": 1, "free": 1}
+SYSTEM_CALLS_STEADY_MAX = 0
+
+
+def run(directory, library, program, options=()):
+    """Runs a program under callcost; its figures and what the tool had to say."""
+    with tempfile.TemporaryDirectory() as scratch:
+        out = pathlib.Path(scratch) / "figures.json"
+        environment = {k: v for k, v in os.environ.items() if not k.startswith(("LD_", "MALLOW_"))}
+        environment.update(VALGRIND_LIB=str(directory / "callcost"), LD_BIND_NOW="1")
+        if library:
+            environment["LD_PRELOAD"] = str(library)
+        command = ["valgrind", "--tool=callcost", f"--callcost-out={out}", *options, *program]
+        result = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+        if result.returncode != 0:
+            raise RuntimeError(f"{' '.join(program)} failed: {result.stderr}")
+        return json.loads(out.read_text()), result.stderr
+
+
+def adversary(arguments, library, options=()):
+    program = [str(arguments.directory / "adversary"), "--scale", str(arguments.scale), *arguments.program]
+    return run(arguments.directory, library, program, options)
+
+
+def allocator(text):
+    name, _, library = text.partition("=")
+    if library and not pathlib.Path(library).is_file():
+        raise argparse.ArgumentTypeError(f"no library {library}")
+    return name, library
+
+
+def worst(figures, operation, key, first=False):
+    """The record in which `key` is largest, of all phases but the process's first call, or of that alone."""
+    found = [
+        (phase["operations"][operation], phase["name"])
+        for phase in figures["phases"]
+        if operation in phase["operations"] and (phase["name"] == FIRST) == first
+    ]
+    return max(found, key=lambda pair: pair[0][key], default=(None, ""))
+
+
+def steady_system_calls(figures):
+    return sum(
+        record["system_calls"]
+        for phase in figures["phases"]
+        if phase["steady"]
+        for record in phase["operations"].values()
+    )
+
+
+def rare(figures, bound):
+    """Calls of more than `bound` (a power of two) instructions, in a million."""
+    bucket = bound.bit_length()
+    calls = beyond = 0
+    for phase in figures["phases"]:
+        for operation in CALLS:
+            record = phase["operations"].get(operation)
+            if record:
+                calls += record["calls"]
+                beyond += sum(record["histogram"][bucket:])
+    return 1e6 * beyond / calls
+
+
+def table(arguments):
+    results = {}
+    for name, library in arguments.allocators:
+        try:
+            results[name] = adversary(arguments, library)[0]
+        except RuntimeError as error:  # some reserve more address space than valgrind has
+            print(f"{name}: does not run under valgrind: {str(error).strip().splitlines()[-1]}", file=sys.stderr)
+    print("Instructions of the most expensive call (system calls of the call with most of them):\n")
+    print("| allocator | " + " | ".join(CALLS) + " | above 1,024, ppm | steady state, system calls | first call |")
+    print("|---" * (len(CALLS) + 4) + "|")
+    for name, figures in results.items():
+        cells = []
+        for operation in CALLS:
+            steps = worst(figures, operation, "max_instructions")[0]["max_instructions"]
+            kernel = worst(figures, operation, "max_system_calls")[0]["max_system_calls"]
+            cells.append(f"{steps:,} ({kernel})")
+        first = worst(figures, "malloc", "max_instructions", True)[0]
+        cells += [f"{rare(figures, 1024):,.1f}", f"{steady_system_calls(figures):,}"]
+        cells.append(f"{first['max_instructions']:,} ({first['max_system_calls']})")
+        print(f"| {name} | " + " | ".join(cells) + " |")
+    if arguments.json:
+        arguments.json.write_text(json.dumps(results, indent=1) + "\n")
+    return 0
+
+
+def show(arguments):
+    figures, _ = adversary(arguments, arguments.allocators[0][1])
+    print(f"{'phase':40} {'call':14} {'calls':>9} {'mean':>7} {'max':>7} {'of size':>10} {'no.':>9}  system calls")
+    for phase in figures["phases"]:
+        for operation, record in phase["operations"].items():
+            mean = record["instructions"] / record["calls"]
+            print(
+                f"{phase['name']:40.40} {operation:14} {record['calls']:9} {mean:7.1f} "
+                f"{record['max_instructions']:7} {record['max_size']:10} {record['max_call']:9}  "
+                f"{record['system_calls']} at most {record['max_system_calls']} "
+                f"(size {record['system_calls_size']}, no. {record['system_calls_call']})"
+            )
+    if arguments.json:
+        arguments.json.write_text(json.dumps(figures, indent=1) + "\n")
+    return 0
+
+
+def check(arguments):
+    figures, _ = adversary(arguments, arguments.allocators[0][1])
+    faults = []
+    for operation in CALLS:
+        for key, limit in (("max_instructions", INSTRUCTIONS_MAX), ("max_system_calls", SYSTEM_CALLS_MAX)):
+            record, phase = worst(figures, operation, key)
+            if record is None:
+                continue
+            number = record["max_call" if key == "max_instructions" else "system_calls_call"]
+            size = record["max_size" if key == "max_instructions" else "system_calls_size"]
+            text = f"{operation}: {key} {record[key]} (limit {limit[operation]}), in '{phase}', size {size}, no. {number}"
+            print(text)
+            if record[key] > limit[operation]:
+                faults.append(text)
+    steady = steady_system_calls(figures)
+    print(f"system calls in steady states: {steady} (limit {SYSTEM_CALLS_STEADY_MAX})")
+    if steady > SYSTEM_CALLS_STEADY_MAX:
+        faults.append(f"{steady} system calls in steady states")
+    for fault in faults:
+        print("beyond its limit:", fault)
+    return 1 if faults else 0
+
+
+def explain(arguments):
+    _, text = adversary(arguments, arguments.allocators[0][1], [f"--callcost-explain={arguments.call}"])
+    print("\n".join(line for line in text.splitlines() if "callcost:" in line))
+    return 0
+
+
+def self_test(arguments):
+    """Each phase of the program is named after what it is to be counted as."""
+    figures, _ = run(arguments.directory, "", [str(arguments.directory / "callcost_self")])
+    faults = 0
+    for phase in figures["phases"]:
+        expected = json.loads(phase["name"].replace("'", '"'))
+        record = next(iter(phase["operations"].values()))
+        for key, value in expected.items():
+            low, high = value if isinstance(value, list) else (value, value)
+            if not low <= record[key] <= high:
+                print(f"{key} is {record[key]}, not {value}: {phase['name']}")
+                faults += 1
+    print(f"{len(figures['phases'])} known calls, {faults} faults")
+    return 1 if faults or not figures["phases"] else 0
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    commands = parser.add_subparsers(dest="command", required=True)
+    for name, function in (("table", table), ("show", show), ("check", check), ("explain", explain), ("self", self_test)):
+        command = commands.add_parser(name)
+        command.set_defaults(function=function)
+        command.add_argument("--directory", type=lambda text: pathlib.Path(text).resolve(), required=True)
+        command.add_argument("--program", action="append", default=[])
+        command.add_argument("--scale", type=int, default=1)
+        command.add_argument("--json", type=pathlib.Path)
+        if name != "self":
+            command.add_argument("allocators", type=allocator, nargs="+" if name == "table" else 1)
+        if name == "explain":
+            command.add_argument("call", type=int)
+    arguments = parser.parse_args()
+    return arguments.function(arguments)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
