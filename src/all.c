@@ -12,6 +12,7 @@
 #include "os/charge.c"
 #include "os/os_file.c"
 #include "os/cgroup.c"
+#include "os/os_huge.c"
 #include "os/fatal.c"
 
 #include "meta/meta.c"
@@ -28,6 +29,7 @@
 #include "arena/huge.c"
 #include "arena/huge_cache.c"
 #include "arena/thin.c"
+#include "arena/promote.c"
 
 #include "heap/heap.c"
 #include "heap/heap_gate.c"

@@ -97,6 +97,7 @@ static bool holes_purge_held(struct heap_holes *holes, const struct holes_place 
         }
         work->calls--;
         if (os_purge(os, hole.address, hole.bytes)) {
+            arena_split_locked(holes->shared->arenas, hole.address);
             work->released_bytes += hole.opened_bytes;
         }
         place->look->next = (uint16_t)index;

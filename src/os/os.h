@@ -22,6 +22,7 @@ struct os {
     size_t page_bytes;               // 4, 16 or 64 KiB
     size_t address_space_limit;      // RLIMIT_AS, SIZE_MAX if none
     bool name_mappings;              // label our mappings by prctl
+    bool keeps_small;                // no fault in our mappings is to make a huge page
     _Atomic(uint64_t) map_count;     // calls by kind, relaxed
     _Atomic(uint64_t) unmap_count;
     _Atomic(uint64_t) advise_count;
