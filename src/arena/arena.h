@@ -40,12 +40,14 @@ struct arena {
 
 // How far a chunk is on its way to a huge page (promote.h).
 struct arena_age {
-    uint8_t looks;    // that have found it full, on end; ARENA_AGE_HUGE: it is one
+    uint8_t looks;    // that have found it full, on end; ARENA_AGE_MEASURED, ARENA_AGE_HUGE
     uint8_t failures; // how often it did not come to it, or was split; no more than matter
     uint16_t rest;    // looks for which it is left alone
+    uint16_t missing; // once measured: pages that were not resident then
 };
 enum {
-    ARENA_AGE_HUGE = 255,
+    ARENA_AGE_MEASURED = 254,   // it could be one, if it is dense enough
+    ARENA_AGE_HUGE = 255,       // it is one
     ARENA_AGE_REST_LOOKS = 16,  // after the first failure
     ARENA_AGE_FAILURES_MAX = 8, // it doubles with each
 };

@@ -124,7 +124,7 @@ static void huge_register_locked(struct huge_set *set, struct huge *record, uint
     record->mapped_bytes = mapping.bytes;
     record->usable_bytes = bits_align_up(bits_max(bytes, 1), set->os->page_bytes);
     record->next_part = 0;
-    record->age = (struct arena_age){0, 0, 0};
+    record->age = (struct arena_age){0, 0, 0, 0};
     __atomic_store_n(&record->address, address, __ATOMIC_RELEASE);
     huge_link_locked(set, record);
     if (set->live_bytes >= __atomic_load_n(&set->raise_bytes, __ATOMIC_RELAXED)) {
@@ -282,7 +282,7 @@ MALLOW_INTERNAL uintptr_t huge_resize_charged(struct huge_set *set, struct huge 
         huge->mapped_bytes = mapped_bytes;
         huge->usable_bytes = bits_align_up(bits_max(bytes, 1), set->os->page_bytes);
         huge->next_part = 0;
-        huge->age = (struct arena_age){0, 0, 0};
+        huge->age = (struct arena_age){0, 0, 0, 0};
     }
     huge_settle_locked(set);
     os_lock_drop(&set->map->lock);

@@ -8,8 +8,13 @@
 enum {
     PROMOTE_GROUP_CHUNKS = 64,   // looked at with the lock held
     PROMOTE_BLOCKS_MAX = 1024,   // huge blocks looked at, the newest
+    PROMOTE_CHUNK_PAGES = 512,
     PROMOTE_GROWTH_SHARE = 8,    // or by one part in so many of what there is
 };
+
+// Pages that may be missing from a chunk in each pass; in the first they are counted.
+static const uint16_t promote_passes[] = {0, 4, 24, 48, 80, 128};
+#define PROMOTE_PASSES (sizeof promote_passes / sizeof promote_passes[0])
 
 // Growth by so much makes a look worth it.
 #define PROMOTE_GROWTH_BYTES ((size_t)16 << 20)
@@ -46,7 +51,7 @@ MALLOW_INTERNAL void promote_want(struct promote *promote, bool wanted) {
 
 // One look at a chunk, or block; true if it is ripe or ripening.
 static bool promote_age_look(struct arena_age *age, bool is_full) {
-    if (age->looks == ARENA_AGE_HUGE) {
+    if (age->looks == ARENA_AGE_HUGE || (age->looks == ARENA_AGE_MEASURED && is_full)) {
         return false;
     }
     if (age->rest != 0) {
@@ -102,16 +107,27 @@ static bool promote_is_full(const struct arena *arena, size_t chunk) {
            !promote_is_thin(arena, chunk);
 }
 
+// Adds a chunk to what is known of all.
+static void promote_sum(struct promote *promote, const struct arena_age *age) {
+    if (age->looks >= ARENA_AGE_MEASURED) {
+        promote->resident_pages += PROMOTE_CHUNK_PAGES - age->missing;
+        promote->filled_pages += age->looks == ARENA_AGE_HUGE ? age->missing : 0;
+    }
+}
+
 static size_t promote_look_chunks(struct promote *promote) {
     struct arena_set *const set = promote->arenas;
     const struct arena *const arena = &set->primary;
     size_t pending = 0;
     size_t chunk = 0;
+    promote->resident_pages = 0;
+    promote->filled_pages = 0;
     for (bool more = promote_has_ages(promote); more;) {
         os_lock_take(&set->lock);
         const size_t end = bits_min(chunk + PROMOTE_GROUP_CHUNKS, promote_chunk_count(arena));
         for (; chunk < end; chunk++) {
             pending += promote_age_look(&set->ages[chunk], promote_is_full(arena, chunk));
+            promote_sum(promote, &set->ages[chunk]);
         }
         more = chunk < promote_chunk_count(arena);
         os_lock_drop(&set->lock);
@@ -119,24 +135,54 @@ static size_t promote_look_chunks(struct promote *promote) {
     return pending;
 }
 
-// The next ripe chunk that is still in use; false if there is none.
+static size_t promote_missing(const struct promote *promote, uintptr_t address) {
+    return (MALLOW_CHUNK_BYTES - os_resident(promote->os, address, MALLOW_CHUNK_BYTES)) / promote->os->page_bytes;
+}
+
+// Whether a chunk may become huge now: it is dense enough for this pass, and what all of them have
+// gained is in proportion.
+static bool promote_may(const struct promote *promote, const struct arena_age *age) {
+    return age->looks == ARENA_AGE_MEASURED && age->missing <= promote_passes[promote->pass] &&
+           promote->filled_pages + age->missing <=
+               promote->resident_pages / PROMOTE_GAIN_SHARE;
+}
+
+// The next chunk that is ripe, or was measured and may become huge; false if there is none left.
 static bool promote_find_chunk(struct promote *promote, size_t *found) {
     struct arena_set *const set = promote->arenas;
     const struct arena *const arena = &set->primary;
     bool is_found = false;
-    for (bool more = set->ages != NULL; more && !is_found;) {
+    while (set->ages != NULL && promote->pass < PROMOTE_PASSES && !is_found) {
         os_lock_take(&set->lock);
         const size_t count = promote_chunk_count(arena);
         const size_t end = bits_min(promote->next_chunk + PROMOTE_GROUP_CHUNKS, count);
         while (promote->next_chunk < end && !is_found) {
             *found = promote->next_chunk++;
-            is_found = set->ages[*found].looks == PROMOTE_PATIENCE &&
+            const struct arena_age *const age = &set->ages[*found];
+            is_found = (promote->pass == 0 ? age->looks == PROMOTE_PATIENCE
+                                           : promote_may(promote, age)) &&
                        promote_is_full(arena, *found);
         }
-        more = promote->next_chunk < count;
+        if (promote->next_chunk >= count && !is_found) {
+            promote->pass++;
+            promote->next_chunk = 0;
+        }
         os_lock_drop(&set->lock);
     }
     return is_found;
+}
+
+// Finds out how much of a ripe chunk is resident.
+static void promote_measure_chunk(struct promote *promote, size_t chunk) {
+    struct arena_set *const set = promote->arenas;
+    const size_t missing =
+        promote_missing(promote, set->primary.base + (chunk << MALLOW_CHUNK_SHIFT));
+    os_lock_take(&set->lock);
+    struct arena_age *const age = &set->ages[chunk];
+    age->missing = (uint16_t)missing;
+    age->looks = ARENA_AGE_MEASURED;
+    promote_sum(promote, age);
+    os_lock_drop(&set->lock);
 }
 
 // Gives the clean free slices of a chunk back that has become huge while they were given up.
@@ -154,11 +200,6 @@ static void promote_clean_locked(struct arena_set *set, size_t chunk_index) {
 }
 
 static enum os_huge_result promote_pages(struct promote *promote, uintptr_t address) {
-    const size_t missing_bytes =
-        MALLOW_CHUNK_BYTES - os_resident(promote->os, address, MALLOW_CHUNK_BYTES);
-    if (missing_bytes > PROMOTE_MISSING_PAGES * promote->os->page_bytes) {
-        return OS_HUGE_BUSY; // sparse
-    }
     const enum os_huge_result result = os_huge_promote(promote->os, address);
     if (result == OS_HUGE_MADE) {
         atomic_fetch_add_explicit(&promote->made_count, 1, memory_order_relaxed);
@@ -179,6 +220,7 @@ static enum os_huge_result promote_chunk(struct promote *promote, size_t chunk) 
         arena_age_fail(age);
     } else if (chunk < promote_chunk_count(&set->primary)) {
         age->looks = ARENA_AGE_HUGE;
+        promote->filled_pages += age->missing;
         if ((chunk_map_chunk(&set->primary.map, (unsigned)chunk)->free_mask) != 0) {
             promote_clean_locked(set, chunk);
         }
@@ -254,7 +296,7 @@ MALLOW_INTERNAL size_t promote_look(struct promote *promote) {
     promote_raise_at(promote, promote_next_raise(slices << MALLOW_SLICE_SHIFT),
                      promote_next_raise(huge_bytes));
     promote->next_chunk = 0;
-    promote->huges_done = false;
+    promote->pass = 0;
     return pending;
 }
 
@@ -263,13 +305,18 @@ MALLOW_INTERNAL bool promote_one(struct promote *promote) {
     if (!promote->able) {
         return false;
     }
-    if (promote_find_chunk(promote, &chunk)) {
+    while (promote_find_chunk(promote, &chunk)) {
+        if (promote->pass == 0) {
+            promote_measure_chunk(promote, chunk);
+            continue;
+        }
         return promote_chunk(promote, chunk) != OS_HUGE_FULL;
     }
-    const uintptr_t part = promote->huges_done ? 0 : promote_find_part(promote);
-    if (part == 0) {
-        promote->huges_done = true;
-        return false;
+    for (uintptr_t part = promote_find_part(promote); part != 0;
+         part = promote_find_part(promote)) {
+        if (promote_missing(promote, part) <= PROMOTE_MISSING_PAGES) {
+            return promote_pages(promote, part) != OS_HUGE_FULL;
+        }
     }
-    return promote_pages(promote, part) != OS_HUGE_FULL;
+    return false;
 }

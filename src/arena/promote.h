@@ -7,8 +7,10 @@
 // Threads  one at a time: the worker's. What others change of an age (a purge splits a huge page)
 //          they change under the lock of the arenas.
 // Holds    a chunk is promoted only if all its slices were in use at PROMOTE_PATIENCE looks on end,
-//          none of them is a thin one, and all but PROMOTE_MISSING_PAGES of its pages are resident:
-//          so promotion adds at most 5 % to what is resident.
+//          and none of them is a thin one.
+//          filled_pages <= resident_pages / PROMOTE_GAIN_SHARE: promotion makes pages resident that
+//          were not (the ends of slabs of the smallest blocks, for example), and adds at most 5 %
+//          by that. The densest chunks come first. Of huge blocks the same holds for each part.
 //          Of a chunk that was split, or came free while it was ripening, it takes longer the next
 //          time: twice as long each time.
 //          No lock is held while the kernel works. What is given up meanwhile may be promoted all
@@ -21,7 +23,8 @@
 
 enum {
     PROMOTE_PATIENCE = 3,       // looks
-    PROMOTE_MISSING_PAGES = 24, // of 512
+    PROMOTE_MISSING_PAGES = 24, // of 512, of a part of a huge block
+    PROMOTE_GAIN_SHARE = 20,    // what promotion adds to what is resident: one part in so many
 };
 
 struct promote {
@@ -30,8 +33,11 @@ struct promote {
     struct huge_set *huges;
     bool able;                       // the kernel can, and the system allows it
     _Atomic(uint64_t) made_count;    // huge pages made so far
-    size_t next_chunk;               // where the search for a ripe one goes on
-    bool huges_done;                 // no block has been found ripe since the look
+    // Since the last look:
+    unsigned pass;                   // of the search for chunks, from dense ones to less dense ones
+    size_t next_chunk;               // where it goes on
+    size_t resident_pages;           // of all chunks that are measured or huge, when they were measured
+    size_t filled_pages;             // of the huge ones, those that were not resident then
 };
 
 // `able`: see above. Where not, nothing is ever done.

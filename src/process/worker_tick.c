@@ -12,7 +12,7 @@ enum {
     // Huge pages made in a tick: in this time, by a clock with steps of 4 ms, at most so many; but
     // a few however slow the machine is just now.
     WORKER_PROMOTE_MS = 20,
-    WORKER_PROMOTE_MIN = 4,
+    WORKER_PROMOTE_MIN = 8,
     WORKER_PROMOTE_MAX = 64,
 };
 
@@ -61,15 +61,14 @@ static void worker_purge_holes(struct worker *worker, size_t *pending) {
 
 // The work on huge pages; true if there is more to come.
 static bool worker_promote(struct worker *worker) {
-    if (promote_look(&worker->promote) == 0) {
-        return false;
-    }
+    const bool more = promote_look(&worker->promote) != 0;
     const uint64_t start_ms = worker_now_ms();
-    for (unsigned i = 0; i < WORKER_PROMOTE_MAX && worker_is_running(worker) &&
-                         (i < WORKER_PROMOTE_MIN || worker_now_ms() - start_ms < WORKER_PROMOTE_MS);
-         i++) {
+    for (unsigned i = 0; worker_is_running(worker) && i < WORKER_PROMOTE_MAX; i++) {
+        if (i >= WORKER_PROMOTE_MIN && worker_now_ms() - start_ms >= WORKER_PROMOTE_MS) {
+            return true;
+        }
         if (!promote_one(&worker->promote)) {
-            break;
+            return more;
         }
     }
     return true;
