@@ -5,6 +5,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 
 #include "os/os_syscall.h"
 
@@ -37,6 +38,14 @@ MALLOW_INTERNAL enum os_huge_setting os_huge_setting(const struct os *os) {
         os_syscall6(SYS_read, file, (long)(uintptr_t)text, (long)sizeof text, 0, 0, 0);
     (void)os_syscall6(SYS_close, file, 0, 0, 0, 0, 0);
     return length > 0 ? os_huge_parse(text, (size_t)length) : OS_HUGE_NEVER;
+}
+
+MALLOW_INTERNAL bool os_huge_is_affordable(const struct os *os) {
+    struct rlimit limit = {RLIM_INFINITY, RLIM_INFINITY};
+    const long result =
+        os_syscall6(SYS_prlimit64, 0, RLIMIT_DATA, 0, (long)(uintptr_t)&limit, 0, 0);
+    return os->address_space_limit == SIZE_MAX &&
+           (result != 0 || limit.rlim_cur == RLIM_INFINITY);
 }
 
 static long huge_advise(struct os *os, uintptr_t address, int advice) {

@@ -50,7 +50,7 @@ static void process_start_memory(struct process *process) {
                   process_option(options, huge_cache));
     thin_set_init(&process->thins, &process->arenas);
     promote_init(&process->worker.promote, &process->arenas, &process->huges,
-                 huge != OS_HUGE_NEVER);
+                 huge != OS_HUGE_NEVER && os_huge_is_affordable(&process->os));
     process->worker.os = &process->os;
     process->worker.arenas = &process->arenas;
     process->worker.huges = &process->huges;

@@ -63,15 +63,15 @@ static void worker_purge_holes(struct worker *worker, size_t *pending) {
 static bool worker_promote(struct worker *worker) {
     const bool more = promote_look(&worker->promote) != 0;
     const uint64_t start_ms = worker_now_ms();
-    for (unsigned i = 0; worker_is_running(worker) && i < WORKER_PROMOTE_MAX; i++) {
-        if (i >= WORKER_PROMOTE_MIN && worker_now_ms() - start_ms >= WORKER_PROMOTE_MS) {
+    unsigned count = 0;
+    while (worker_is_running(worker) && promote_one(&worker->promote)) {
+        count++;
+        if (count == WORKER_PROMOTE_MAX ||
+            (count >= WORKER_PROMOTE_MIN && worker_now_ms() - start_ms >= WORKER_PROMOTE_MS)) {
             return true;
         }
-        if (!promote_one(&worker->promote)) {
-            return more;
-        }
     }
-    return true;
+    return more;
 }
 
 MALLOW_INTERNAL bool worker_tick(struct worker *worker) {
