@@ -136,7 +136,8 @@ static size_t promote_look_chunks(struct promote *promote) {
 }
 
 static size_t promote_missing(const struct promote *promote, uintptr_t address) {
-    return (MALLOW_CHUNK_BYTES - os_resident(promote->os, address, MALLOW_CHUNK_BYTES)) / promote->os->page_bytes;
+    const size_t resident = os_resident(promote->os, address, MALLOW_CHUNK_BYTES);
+    return (MALLOW_CHUNK_BYTES - resident) / promote->os->page_bytes;
 }
 
 // Whether a chunk may become huge now: it is dense enough for this pass, and what all of them have

@@ -31,12 +31,12 @@ struct promote {
     struct os *os;
     struct arena_set *arenas;
     struct huge_set *huges;
-    bool able;                       // the kernel can, and the system allows it
+    _Atomic(bool) able;              // the kernel can, and the system allows it
     _Atomic(uint64_t) made_count;    // huge pages made so far
     // Since the last look:
     unsigned pass;                   // of the search for chunks, from dense ones to less dense ones
     size_t next_chunk;               // where it goes on
-    size_t resident_pages;           // of all chunks that are measured or huge, when they were measured
+    size_t resident_pages;           // of all chunks that are measured or huge, when measured
     size_t filled_pages;             // of the huge ones, those that were not resident then
 };
 
