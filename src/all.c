@@ -13,6 +13,7 @@
 #include "os/os_file.c"
 #include "os/cgroup.c"
 #include "os/os_pages.c"
+#include "os/os_huge.c"
 #include "os/fatal.c"
 
 #include "pool/pool_status.c"
@@ -43,6 +44,7 @@
 #include "arena/huge.c"
 #include "arena/huge_cache.c"
 #include "arena/thin.c"
+#include "arena/promote.c"
 
 #include "heap/heap.c"
 #include "heap/heap_gate.c"

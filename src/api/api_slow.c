@@ -50,7 +50,7 @@ static MALLOW_COLD void *api_exhausted(size_t size, struct api_layout layout, bo
     return api_fail(ENOMEM);
 }
 
-static void *api_allocate_slow(size_t size, struct heap *heap, bool zeroed) {
+static void *api_allocate_slow(size_t size, struct heap *heap, bool zeroed, const void *caller) {
     static const struct api_layout plain = {1, 0};
     if (unlikely(size > (size_t)PTRDIFF_MAX)) {
         return api_fail(ENOMEM);
@@ -63,7 +63,14 @@ static void *api_allocate_slow(size_t size, struct heap *heap, bool zeroed) {
     if (unlikely(heap->attention)) {
         api_attend(heap);
     }
-    return likely(address != 0) ? (void *)address : api_exhausted(size, plain, zeroed);
+    if (unlikely(address == 0)) {
+        return api_exhausted(size, plain, zeroed);
+    }
+    if (!heap_is_empty(heap) &&
+        unlikely(atomic_load_explicit(&heap->shared->os->work, memory_order_relaxed) != 0)) {
+        process_poll(process_ready(), caller); // growth, too, may be work
+    }
+    return (void *)address;
 }
 
 MALLOW_INTERNAL MALLOW_NOINLINE void *api_malloc_slow(size_t size, struct heap *heap) {
@@ -83,11 +90,11 @@ MALLOW_INTERNAL MALLOW_NOINLINE void *api_malloc_slow(size_t size, struct heap *
             return (void *)address;
         }
     }
-    return api_allocate_slow(size, heap, false);
+    return api_allocate_slow(size, heap, false, __builtin_return_address(0));
 }
 
 MALLOW_INTERNAL MALLOW_NOINLINE void *api_zalloc_slow(size_t size, struct heap *heap) {
-    return api_allocate_slow(size, heap, true);
+    return api_allocate_slow(size, heap, true, __builtin_return_address(0));
 }
 
 static void *api_allocate_aligned_slow(size_t size, size_t alignment, bool zeroed) {

@@ -9,6 +9,7 @@ MALLOW_INTERNAL void arena_set_init(struct arena_set *set, struct os *os, struct
     set->os = os;
     set->meta = meta;
     set->map = map;
+    set->raise_slices = SIZE_MAX;
     set->secondary_bytes = MALLOW_SECONDARY_ARENA_BYTES;
     if (os->address_space_limit != SIZE_MAX) {
         // Little address space: leave it to the program, and make arenas that can be given back.
@@ -190,9 +191,11 @@ MALLOW_INTERNAL size_t arena_purge_span_locked(struct arena_set *set, struct are
                                                unsigned slice_count) {
     const size_t slice = (size_t)chunk_index * MALLOW_CHUNK_SLICES + slice_index;
     const size_t bytes = (size_t)slice_count << MALLOW_SLICE_SHIFT;
-    if (!os_purge(set->os, arena->base + (slice << MALLOW_SLICE_SHIFT), bytes)) {
+    const uintptr_t address = arena->base + (slice << MALLOW_SLICE_SHIFT);
+    if (!os_purge(set->os, address, bytes)) {
         return 0;
     }
+    arena_split_locked(set, address);
     chunk_map_clean(&arena->map, chunk_index, slice_index, slice_count);
     arena_less_dirty_locked(set, slice_count);
     os_charge_release(set->os, bytes);

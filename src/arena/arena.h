@@ -39,6 +39,29 @@ struct arena {
     struct arena *next;          // secondary arenas, newest first
 };
 
+// How far a chunk is on its way to a huge page (promote.h).
+struct arena_age {
+    uint8_t looks;    // that have found it full, on end; ARENA_AGE_MEASURED, ARENA_AGE_HUGE
+    uint8_t failures; // how often it did not come to it, or was split; no more than matter
+    uint16_t rest;    // looks for which it is left alone
+    uint16_t missing; // once measured: pages that were not resident then
+};
+enum {
+    ARENA_AGE_MEASURED = 254,   // it could be one, if it is dense enough
+    ARENA_AGE_HUGE = 255,       // it is one
+    ARENA_AGE_REST_LOOKS = 16,  // after the first failure
+    ARENA_AGE_FAILURES_MAX = 8, // it doubles with each
+};
+
+// It has not come to a huge page, or is none any more: not again soon.
+MALLOW_INLINE void arena_age_fail(struct arena_age *age) {
+    age->looks = 0;
+    age->rest = (uint16_t)(ARENA_AGE_REST_LOOKS << age->failures);
+    if (age->failures < ARENA_AGE_FAILURES_MAX) {
+        age->failures++;
+    }
+}
+
 struct arena_set {
     struct os *os;
     struct meta *meta;
@@ -56,6 +79,9 @@ struct arena_set {
     size_t debt_bytes;              // to be purged besides; written under lock, read by any
     struct slab *given;             // the span given last; under lock
     bool low;                       // arena_prepare has work; written under lock, read by any
+    struct arena_age *ages;         // of the primary arena's chunks; NULL: none; under lock
+    size_t raise_slices;            // committed so many, somebody is to look for dense chunks
+    _Atomic(uint64_t) split_count;  // huge pages of chunks that a purge has split
     _Atomic(uint64_t) purged_bytes; // so far
 };
 
@@ -185,6 +211,20 @@ MALLOW_INLINE void arena_set_dirty_locked(struct arena_set *set, size_t dirty_sl
 // Takes dirty slices off the count. Lock held.
 MALLOW_INLINE void arena_less_dirty_locked(struct arena_set *set, size_t slice_count) {
     arena_set_dirty_locked(set, set->dirty_slices - slice_count);
+}
+
+MALLOW_INLINE bool arena_is_huge_locked(const struct arena_set *set, uintptr_t address) {
+    const size_t chunk = (address - set->primary.base) >> MALLOW_CHUNK_SHIFT;
+    return set->ages != NULL && chunk < set->primary.slice_count / MALLOW_CHUNK_SLICES &&
+           set->ages[chunk].looks == ARENA_AGE_HUGE;
+}
+
+// Pages at `address` have been purged: a huge page of a chunk is one no longer. Lock held.
+MALLOW_INLINE void arena_split_locked(struct arena_set *set, uintptr_t address) {
+    if (unlikely(arena_is_huge_locked(set, address))) {
+        arena_age_fail(&set->ages[(address - set->primary.base) >> MALLOW_CHUNK_SHIFT]);
+        atomic_fetch_add_explicit(&set->split_count, 1, memory_order_relaxed);
+    }
 }
 
 // Commits more of `arena` so that a span of `slice_count` slices aligned to `align_slices` fits

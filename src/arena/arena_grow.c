@@ -235,6 +235,9 @@ static bool arena_commit_to_locked(struct arena_set *set, struct arena *arena, s
     }
     arena->free_slices -= slice_count;
     __atomic_store_n(&arena->committed_slices, target, __ATOMIC_RELEASE);
+    if (unlikely(target >= __atomic_load_n(&set->raise_slices, __ATOMIC_RELAXED))) {
+        os_raise_work(set->os);
+    }
     return true;
 }
 
@@ -330,6 +333,7 @@ MALLOW_INTERNAL size_t arena_decommit_locked(struct arena_set *set, struct arena
     }
     size_t dirty_count = 0;
     for (size_t slice = end; slice < arena->committed_slices; slice++) {
+        arena_split_locked(set, arena->base + (slice << MALLOW_SLICE_SHIFT));
         dirty_count += chunk_map_take(&arena->map, (unsigned)(slice / MALLOW_CHUNK_SLICES),
                                       (unsigned)(slice % MALLOW_CHUNK_SLICES), 1);
     }

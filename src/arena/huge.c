@@ -9,6 +9,7 @@ MALLOW_INTERNAL void huge_set_init(struct huge_set *set, struct os *os, struct m
     set->os = os;
     set->meta = meta;
     set->map = map;
+    set->raise_bytes = SIZE_MAX;
     huge_cache_init(&set->cache, os, cache_limit);
 }
 
@@ -162,8 +163,13 @@ static void huge_register_locked(struct huge_set *set, struct huge *record, uint
     record->mapped_bytes = mapping.bytes;
     record->several = mapping.several;
     record->usable_bytes = bits_align_up(bits_max(bytes, 1), set->os->page_bytes);
+    record->next_part = 0;
+    record->age = (struct arena_age){0, 0, 0, 0};
     __atomic_store_n(&record->address, address, __ATOMIC_RELEASE);
     huge_link_locked(set, record);
+    if (set->live_bytes >= __atomic_load_n(&set->raise_bytes, __ATOMIC_RELAXED)) {
+        os_raise_work(set->os);
+    }
     (void)address_map_set_locked(set->map, address, (uintptr_t)record);
 }
 
@@ -305,6 +311,8 @@ MALLOW_INTERNAL uintptr_t huge_resize_charged(struct huge_set *set, struct huge 
         set->live_bytes += total_bytes - huge->mapped_bytes;
         huge->mapped_bytes = total_bytes;
         huge->usable_bytes = bits_align_up(bits_max(bytes, 1), set->os->page_bytes);
+        huge->next_part = 0;
+        huge->age = (struct arena_age){0, 0, 0, 0};
     }
     huge_settle_charge_locked(set);
     os_lock_drop(&set->map->lock);

@@ -8,6 +8,7 @@
 #ifndef MALLOW_ARENA_HUGE_H
 #define MALLOW_ARENA_HUGE_H
 
+#include "arena/arena.h"
 #include "arena/huge_cache.h"
 #include "base/compiler.h"
 #include "meta/address_map.h"
@@ -22,6 +23,8 @@ struct huge {
     bool several;           // may be of several mappings of the kernel's
     struct huge *next;      // free records; or live ones, for naming interior pointers
     struct huge *previous;
+    size_t next_part;       // its next part that may become a huge page (promote.h)
+    struct arena_age age;   // of the block, for that
 };
 
 struct huge_set {
@@ -34,6 +37,7 @@ struct huge_set {
     uint64_t live_count;
     uint64_t live_bytes;       // mapped bytes of live blocks
     uint64_t charged_bytes;    // live and cached, as charged; more while a call is under way
+    size_t raise_bytes;        // live so many, somebody is to look for dense ones
 };
 
 MALLOW_INTERNAL void huge_set_init(struct huge_set *set, struct os *os, struct meta *meta,

@@ -97,6 +97,7 @@ static bool holes_purge_held(struct heap_holes *holes, const struct holes_place 
         }
         work->calls--;
         if (os_purge(os, hole.address, hole.bytes)) {
+            arena_split_locked(holes->shared->arenas, hole.address);
             work->released_bytes += hole.opened_bytes;
         }
         place->look->next = (uint16_t)index;
@@ -149,6 +150,23 @@ static void holes_ask(struct heap_holes *holes, const struct heap_holes_way *way
     heap->visit_round = holes->round;
 }
 
+// Whether a slab lies in a huge page that is worth more than its holes are: splitting it gives only
+// as much back. A quarter of the slab is.
+static bool holes_are_too_few(struct heap_holes *holes, const struct holes_place *place,
+                              const struct slab_view *view) {
+    struct arena_set *const set = holes->shared->arenas;
+    struct slab_hole hole;
+    size_t bytes = 0;
+    os_lock_take(&set->lock);
+    const bool is_huge = arena_is_huge_locked(set, place->address);
+    os_lock_drop(&set->lock);
+    for (size_t index = 0;
+         is_huge && slab_view_next(view, holes->shared->os->page_bytes, &index, &hole);) {
+        bytes += hole.opened_bytes;
+    }
+    return is_huge && bytes < (view->span_end - view->span_start) / 4;
+}
+
 // Looks at one slab; true if a later look may have something to purge.
 static bool holes_look_at(struct heap_holes *holes, const struct heap_holes_way *way,
                           const struct holes_place *place, struct holes_work *work) {
@@ -172,6 +190,9 @@ static bool holes_look_at(struct heap_holes *holes, const struct heap_holes_way 
     if (!slab_view_next(&view, holes->shared->os->page_bytes, &index, &hole)) {
         look->age = look->age != 0 ? LOOK_AGE_DONE : 0;
         return look->age == 0 && way->patience != 0;
+    }
+    if (way->patience != 0 && holes_are_too_few(holes, place, &view)) {
+        return false;
     }
     // Not before it may come to that: a thread that is asked pays a fence each time it comes by.
     if (look->age + 1U >= way->patience) {

@@ -59,6 +59,10 @@ static uintptr_t os_map_raw(struct os *os, uintptr_t address, size_t bytes, int 
     if (protection == (PROT_READ | PROT_WRITE)) {
         os_name(os, (uintptr_t)result, bytes);
     }
+    if (unlikely(os->keeps_small) && protection != PROT_NONE) {
+        os_count(&os->advise_count);
+        (void)os_syscall6(SYS_madvise, result, (long)bytes, MADV_NOHUGEPAGE, 0, 0, 0);
+    }
     return (uintptr_t)result;
 }
 

@@ -5,6 +5,8 @@
 #include <sys/auxv.h>
 #include <unistd.h>
 
+#include "os/os_huge.h"
+
 // All state that is not a thread's. Zero is a valid beginning.
 static struct process process_state;
 
@@ -23,6 +25,7 @@ MALLOW_INTERNAL void process_apply_options(struct process *process) {
     process->huges.cache.limit = process_option(options, huge_cache);
     process_limit_apply(process, PROCESS_LIMIT_SILENT);
     process->worker.wanted = !process->os.sealed && process_option(options, background) != 0;
+    promote_want(&process->worker.promote, process->worker.wanted);
     process->worker.lifts_trim = process_options_is_default(options, PROCESS_OPTION_trim_threshold);
 }
 
@@ -35,6 +38,11 @@ static void process_start_memory(struct process *process) {
     os_init(&process->os);
     process->os.name_mappings = process_option(options, name_mappings) != 0;
     process_limit_apply(process, PROCESS_LIMIT_COMPLAINS); // before anything is held
+    // Without the option the kernel's own policy holds.
+    const enum os_huge_setting huge = process_option(options, huge_pages) != 0
+                                          ? os_huge_setting(&process->os)
+                                          : OS_HUGE_NEVER;
+    process->os.keeps_small = huge == OS_HUGE_ALWAYS;
     meta_init(&process->meta, &process->os);
     meta_lend(&process->meta, process->first_memory, sizeof process->first_memory);
     address_map_init(&process->map, &process->meta);
@@ -43,6 +51,8 @@ static void process_start_memory(struct process *process) {
     huge_set_init(&process->huges, &process->os, &process->meta, &process->map,
                   process_option(options, huge_cache));
     thin_set_init(&process->thins, &process->arenas);
+    promote_init(&process->worker.promote, &process->arenas, &process->huges,
+                 huge != OS_HUGE_NEVER && os_huge_is_affordable(&process->os));
     process->worker.os = &process->os;
     process->worker.arenas = &process->arenas;
     process->worker.huges = &process->huges;

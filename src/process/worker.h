@@ -25,6 +25,7 @@
 
 #include "arena/arena.h"
 #include "arena/huge.h"
+#include "arena/promote.h"
 #include "heap/heap_holes.h"
 
 #define MALLOW_TICK_MS 400U
@@ -42,6 +43,7 @@ struct worker {
     struct arena_set *arenas;
     struct huge_set *huges;
     struct heap_holes holes;
+    struct promote promote;         // of the thread alone: no step does any of it
     struct os_lock lock;            // for changes of state
     _Atomic(uint32_t) state;        // enum worker_state
     _Atomic(uint32_t) bell;         // changes when the thread is to look up at once

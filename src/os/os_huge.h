@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: MIT
+// OS, huge pages: what the system allows, and making small pages one huge page.
+//
+// Owns     nothing.
+// Threads  any.
+// Holds    a huge page is only made by os_huge_promote, never by a fault: where the system's
+//          setting is "always", every mapping of ours is kept off huge pages as it is made
+//          (os.keeps_small), and only for the time of a promotion that is lifted.
+#ifndef MALLOW_OS_HUGE_H
+#define MALLOW_OS_HUGE_H
+
+#include "os/os.h"
+
+enum os_huge_setting {
+    OS_HUGE_NEVER,  // also: not known, or huge pages are not of the size of a chunk
+    OS_HUGE_ASKED,  // "madvise": where a program asks for it
+    OS_HUGE_ALWAYS, // "always": a fault makes a huge page wherever one fits
+};
+
+// The system's setting for transparent huge pages. Three calls; at start.
+MALLOW_INTERNAL enum os_huge_setting os_huge_setting(const struct os *os);
+
+// The same of the text of its file.
+MALLOW_INTERNAL enum os_huge_setting os_huge_parse(const char *text, size_t length);
+
+// Whether neither address space nor data are limited for this process: what a background thread
+// takes would count, too. One call.
+MALLOW_INTERNAL bool os_huge_is_affordable(const struct os *os);
+
+enum os_huge_result {
+    OS_HUGE_MADE,
+    OS_HUGE_BUSY,    // not now: the pages are in other use
+    OS_HUGE_FULL,    // not now: there is no memory in one piece
+    OS_HUGE_REFUSED, // the kernel cannot, or must not for this process: never again
+};
+
+// Makes the pages of the chunk at `address`, a readable and writable part of a mapping of ours, one
+// huge page; what is not resident of it becomes so. Copies 2 MiB: some 200 us, in which a fault of
+// another thread in this chunk, or a call that changes mappings, waits. One call, or three.
+MALLOW_INTERNAL enum os_huge_result os_huge_promote(struct os *os, uintptr_t address);
+
+#endif

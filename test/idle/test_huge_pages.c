@@ -1,0 +1,263 @@
+// SPDX-License-Identifier: MIT
+// Huge pages are made of dense memory in the background, and only where the system allows it.
+//
+//   idle_huge_pages auto|off|disabled|always|never|fork
+//
+// "always" and "never" show the program another setting than the system's: a file of our own in place of
+// the kernel's, in a mount namespace of its own. Where that or huge pages cannot be had the test is
+// skipped.
+#include "idle.h"
+
+#include <sched.h>
+#include <sys/mman.h>
+#include <sys/mount.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+
+enum { SKIPPED = 77, FILL = 96 << 20, BLOCK = 1000, PROMOTE_MS = 20000, NEVER_MS = 3000 };
+
+static const char setting_path[] = "/sys/kernel/mm/transparent_hugepage/enabled";
+
+static void skip_test(const char *reason)
+{
+    dprintf(2, "skipped: %s\n", reason);
+    exit(SKIPPED);
+}
+
+static bool setting_is(const char *word)
+{
+    char text[64] = "";
+    const int fd = open(setting_path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0) {
+        return strcmp(word, "[never]") == 0;
+    }
+    const ssize_t length = read(fd, text, sizeof text - 1);
+    close(fd);
+    return length > 0 && strstr(text, word) != NULL;
+}
+
+// Calls `visit` for each line of /proc/self/smaps; no memory of the allocator's is used.
+static void visit_smaps(void (*visit)(const char *line, void *data), void *data)
+{
+    static char text[1 << 16];
+    size_t used = 0;
+    const int fd = open("/proc/self/smaps", O_RDONLY | O_CLOEXEC);
+    CHECK(fd >= 0, "smaps");
+    for (;;) {
+        const ssize_t length = read(fd, text + used, sizeof text - 1 - used);
+        if (length <= 0) {
+            break;
+        }
+        used += (size_t)length;
+        text[used] = '\0';
+        char *line = text;
+        for (char *end = strchr(line, '\n'); end != NULL; end = strchr(line, '\n')) {
+            *end = '\0';
+            visit(line, data);
+            line = end + 1;
+        }
+        used = strlen(line);
+        memmove(text, line, used);
+    }
+    close(fd);
+}
+
+static void add_huge(const char *line, void *data)
+{
+    if (strncmp(line, "AnonHugePages:", 14) == 0) {
+        *(size_t *)data += strtoul(line + 14, NULL, 10);
+    }
+}
+
+static size_t huge_kib(void)
+{
+    size_t total = 0;
+    visit_smaps(add_huge, &total);
+    return total;
+}
+
+// Whether some writable mapping without a name or file that is large enough for a huge page may get one
+// by a fault.
+struct exposed {
+    unsigned long bytes;
+    bool candidate;
+    unsigned count;
+};
+
+static void look_for_exposed(const char *line, void *data)
+{
+    struct exposed *const exposed = data;
+    unsigned long start;
+    unsigned long end;
+    char rights[8];
+    char rest[256] = "";
+    if (sscanf(line, "%lx-%lx %7s %*s %*s %*s %255s", &start, &end, rights, rest) >= 3 &&
+        strlen(rights) == 4) {
+        exposed->bytes = end - start;
+        exposed->candidate = rights[1] == 'w' && rest[0] == '\0' &&
+                             (end & ~0x1ffffful) >= ((start + 0x1ffffful) & ~0x1ffffful) + 0x200000ul;
+    } else if (strncmp(line, "VmFlags:", 8) == 0 && exposed->candidate) {
+        exposed->count += strstr(line, " nh") == NULL;
+    }
+}
+
+static bool wait_for_huge(size_t kib, uint64_t limit_ms)
+{
+    for (uint64_t waited = 0; huge_kib() < kib; waited += 100) {
+        if (waited >= limit_ms) {
+            return false;
+        }
+        rest_ms(100);
+    }
+    return true;
+}
+
+// Where no huge page can be had at all, by MADV_COLLAPSE in our own mapping.
+static void need_kernel(void)
+{
+    enum { CHUNK = 2 << 20, COLLAPSE = 25 };
+    if (setting_is("[never]")) {
+        skip_test("the system's setting is never");
+    }
+    unsigned char *const place =
+        mmap(NULL, 2 * CHUNK, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    CHECK(place != MAP_FAILED, "mmap");
+    unsigned char *const chunk = (unsigned char *)(((uintptr_t)place + CHUNK - 1) & ~(uintptr_t)(CHUNK - 1));
+    memset(chunk, 1, CHUNK);
+    if (madvise(chunk, CHUNK, COLLAPSE) != 0) {
+        skip_test("MADV_COLLAPSE fails");
+    }
+    munmap(place, 2 * CHUNK);
+}
+
+// ---- Modes -------------------------------------------------------------------------------------------
+
+static void fill_and_promote(struct load *load)
+{
+    load_fill(load, FILL / BLOCK, BLOCK);
+    CHECK(huge_kib() == 0, "%zu KiB of huge pages at once", huge_kib());
+    const size_t before = process_rss_kib();
+    CHECK(wait_for_huge(FILL / KIB * 3 / 4, PROMOTE_MS), "%zu KiB huge after %d ms", huge_kib(), PROMOTE_MS);
+    CHECK(wait_for_threads(1, PROMOTE_MS), "the thread stays");
+    const size_t after = process_rss_kib();
+    dprintf(2, "RSS %zu KiB, then %zu, of them huge %zu\n", before, after, huge_kib());
+    CHECK(after <= before + before / 20, "RSS rose from %zu to %zu KiB", before, after);
+    load_check(load);
+}
+
+static void expect_none(void)
+{
+    struct load load;
+    load_fill(&load, FILL / BLOCK, BLOCK);
+    for (uint64_t waited = 0; waited < NEVER_MS; waited += 100) {
+        rest_ms(100);
+        CHECK(huge_kib() == 0, "%zu KiB of huge pages", huge_kib());
+    }
+    CHECK(wait_for_threads(1, PROMOTE_MS), "the thread stays");
+    load_free(&load);
+}
+
+static void promoted_and_given_back(void)
+{
+    struct chance chance = {11};
+    struct load load;
+    need_kernel();
+    fill_and_promote(&load);
+    load_thin_out(&load, 20, &chance);
+    CHECK(wait_for_rss(FILL / KIB / 2, PROMOTE_MS), "%zu KiB stay of 5 %%", process_rss_kib());
+    load_check(&load);
+    load_free(&load);
+    CHECK(wait_for_rss(12 * KIB, PROMOTE_MS), "%zu KiB stay of nothing", process_rss_kib());
+    CHECK(huge_kib() == 0, "%zu KiB huge of nothing", huge_kib());
+}
+
+static void a_fork_keeps_them_apart(void)
+{
+    struct load load;
+    need_kernel();
+    fill_and_promote(&load);
+    const pid_t child = fork();
+    CHECK(child >= 0, "fork");
+    if (child == 0) {
+        alarm(100);
+        load_check(&load);
+        for (size_t i = 0; i < load.count; i += 2) {
+            memset(load.blocks[i], 0, BLOCK);
+        }
+        load_free(&load);
+        load_fill(&load, FILL / BLOCK, BLOCK);
+        load_check(&load);
+        _exit(0);
+    }
+    int status = 0;
+    CHECK(waitpid(child, &status, 0) == child && status == 0, "the child: %d", status);
+    load_check(&load);
+    load_free(&load);
+}
+
+static void no_fault_makes_one(void)
+{
+    struct load load;
+    struct load huge;
+    need_kernel();
+    load_fill(&huge, 8, 6 * MIB);
+    fill_and_promote(&load);
+    struct exposed exposed = {0, false, 0};
+    visit_smaps(look_for_exposed, &exposed);
+    CHECK(exposed.count == 0, "%u mappings may get huge pages by a fault", exposed.count);
+    load_check(&huge);
+    load_free(&huge);
+    load_free(&load);
+}
+
+// Runs this program again in a mount namespace where the setting reads as `text`.
+static void run_under(char **argv, const char *text)
+{
+    char path[] = "/tmp/thp-setting-XXXXXX";
+    if (getenv("TEST_SETTING") != NULL) {
+        return;
+    }
+    const int fd = mkstemp(path);
+    CHECK(fd >= 0 && write(fd, text, strlen(text)) == (ssize_t)strlen(text), "%s", path);
+    close(fd);
+    if (unshare(CLONE_NEWNS) != 0 || mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) != 0 ||
+        mount(path, setting_path, NULL, MS_BIND, NULL) != 0) {
+        unlink(path);
+        skip_test("no mount namespace");
+    }
+    unlink(path);
+    setenv("TEST_SETTING", text, 1);
+    execv("/proc/self/exe", argv);
+    CHECK(false, "exec");
+}
+
+int main(int argc, char **argv)
+{
+    const char *const mode = argc > 1 ? argv[1] : "auto";
+    if (strcmp(mode, "auto") == 0) {
+        if (setting_is("[always]")) {
+            skip_test("test of the setting madvise"); // the list of blocks would get huge pages
+        }
+        promoted_and_given_back();
+    } else if (strcmp(mode, "fork") == 0) {
+        need_kernel();
+        a_fork_keeps_them_apart();
+    } else if (strcmp(mode, "off") == 0) {
+        if (setting_is("[always]")) {
+            skip_test("the kernel's policy holds, and it is always");
+        }
+        expect_none();
+    } else if (strcmp(mode, "disabled") == 0) {
+        CHECK(prctl(PR_SET_THP_DISABLE, 1, 0, 0, 0) == 0, "PR_SET_THP_DISABLE");
+        expect_none();
+    } else if (strcmp(mode, "never") == 0) {
+        run_under(argv, "always madvise [never]\n");
+        expect_none();
+    } else if (strcmp(mode, "always") == 0) {
+        run_under(argv, "[always] madvise never\n");
+        no_fault_makes_one();
+    } else {
+        CHECK(false, "unknown mode %s", mode);
+    }
+    return 0;
+}

@@ -1,0 +1,130 @@
+// SPDX-License-Identifier: MIT
+// OS, huge pages: reading the system's setting, and making a huge page of small ones where the kernel
+// can.
+#include "os/os_huge.h"
+
+#include <sys/mman.h>
+
+#include "../unit.h"
+
+static struct os os;
+
+static int begin(void **state) {
+    (void)state;
+    memset(&os, 0, sizeof os);
+    os_init(&os);
+    return 0;
+}
+
+static enum os_huge_setting parse(const char *text) {
+    return os_huge_parse(text, strlen(text));
+}
+
+CASE(the_setting_is_the_word_in_brackets) {
+    assert_int_equal(parse("[always] madvise never\n"), OS_HUGE_ALWAYS);
+    assert_int_equal(parse("always [madvise] never\n"), OS_HUGE_ASKED);
+    assert_int_equal(parse("always madvise [never]\n"), OS_HUGE_NEVER);
+}
+
+CASE(a_text_without_a_setting_means_never) {
+    assert_int_equal(parse(""), OS_HUGE_NEVER);
+    assert_int_equal(parse("always madvise never"), OS_HUGE_NEVER);
+    assert_int_equal(parse("always ["), OS_HUGE_NEVER);
+    assert_int_equal(parse("[inherit]"), OS_HUGE_NEVER);
+}
+
+// The text after "Name:" in the entry of /proc/self/smaps for the mapping that holds `address`.
+static bool entry(uintptr_t address, const char *name, char *text, size_t capacity) {
+    char line[512];
+    bool here = false;
+    bool found = false;
+    FILE *const file = fopen("/proc/self/smaps", "re");
+    assert_non_null(file);
+    while (!found && fgets(line, sizeof line, file) != NULL) {
+        unsigned long start;
+        unsigned long end;
+        if (sscanf(line, "%lx-%lx ", &start, &end) == 2) {
+            here = address - start < end - start;
+        } else if (here && strncmp(line, name, strlen(name)) == 0) {
+            snprintf(text, capacity, "%s", line + strlen(name));
+            found = true;
+        }
+    }
+    fclose(file);
+    return found;
+}
+
+static size_t huge_kib(uintptr_t address) {
+    char text[256];
+    return entry(address, "AnonHugePages:", text, sizeof text) ? strtoul(text, NULL, 10) : 0;
+}
+
+static bool has_flag(uintptr_t address, const char *flag) {
+    char text[256];
+    assert_true(entry(address, "VmFlags:", text, sizeof text));
+    return strstr(text, flag) != NULL;
+}
+
+// Under every setting but "never" a chunk becomes huge, keeps its contents, and is left with the flags
+// that it had, whichever way its mapping was made.
+static void promote_a_chunk(bool keeps_small) {
+    if (os_huge_setting(&os) == OS_HUGE_NEVER) {
+        print_message("the system's setting is never\n");
+        skip();
+    }
+    os.keeps_small = keeps_small;
+    unsigned char *const chunk =
+        (unsigned char *)os_map(&os, 3 * MALLOW_CHUNK_BYTES, MALLOW_CHUNK_BYTES);
+    assert_non_null(chunk);
+    for (size_t i = 0; i < MALLOW_CHUNK_BYTES; i += 4096) {
+        chunk[i] = (unsigned char)(i / 4096 * 7);
+    }
+    if (keeps_small) { // "always" would have made a huge page of it
+        assert_int_equal(huge_kib((uintptr_t)chunk), 0);
+        assert_true(has_flag((uintptr_t)chunk, " nh"));
+    }
+    const enum os_huge_result result = os_huge_promote(&os, (uintptr_t)chunk);
+    if (result != OS_HUGE_MADE) {
+        print_message("MADV_COLLAPSE: result %d\n", (int)result);
+        skip();
+    }
+    assert_int_equal(huge_kib((uintptr_t)chunk), MALLOW_CHUNK_BYTES / 1024);
+    assert_int_equal(has_flag((uintptr_t)chunk, " nh"), keeps_small);
+    assert_false(has_flag((uintptr_t)chunk, " hg"));
+    for (size_t i = 0; i < MALLOW_CHUNK_BYTES; i += 4096) {
+        assert_int_equal(chunk[i], (unsigned char)(i / 4096 * 7));
+    }
+    // A part that is purged comes back small, and as zero.
+    assert_true(os_purge(&os, (uintptr_t)chunk, MALLOW_CHUNK_BYTES));
+    assert_int_equal(chunk[5], 0);
+    if (keeps_small) {
+        assert_int_equal(huge_kib((uintptr_t)chunk), 0);
+    }
+    assert_true(os_unmap(&os, (uintptr_t)chunk, 3 * MALLOW_CHUNK_BYTES));
+}
+
+CASE(a_chunk_becomes_huge) {
+    promote_a_chunk(false);
+}
+
+CASE(a_chunk_that_is_kept_off_huge_pages_becomes_huge_and_is_kept_off_again) {
+    promote_a_chunk(true);
+}
+
+CASE(what_is_not_mapped_does_not_become_huge) {
+    const uintptr_t address = os_map(&os, MALLOW_CHUNK_BYTES, MALLOW_CHUNK_BYTES);
+    assert_true(os_unmap(&os, address, MALLOW_CHUNK_BYTES));
+    assert_int_not_equal(os_huge_promote(&os, address), OS_HUGE_MADE);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup(the_setting_is_the_word_in_brackets, begin),
+        cmocka_unit_test_setup(a_text_without_a_setting_means_never, begin),
+        cmocka_unit_test_setup(a_chunk_becomes_huge, begin),
+        cmocka_unit_test_setup(
+            a_chunk_that_is_kept_off_huge_pages_becomes_huge_and_is_kept_off_again, begin),
+        cmocka_unit_test_setup(what_is_not_mapped_does_not_become_huge, begin),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
