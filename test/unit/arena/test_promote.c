@@ -35,7 +35,7 @@ static int begin(void **state) {
 static int end(void **state) {
     (void)state;
     while (huges.live != NULL) {
-        (void)huge_give(&huges, huges.live->address);
+        (void)huge_give(&huges, huges.live->address, true);
     }
     arena_world_end(&world);
     return 0;
