@@ -95,6 +95,9 @@ struct huge_request {
 
 static const struct huge_mapping huge_no_mapping = {0, 0, false};
 
+// The ends of larger ones are worth the calls that cut them off: the kernel may charge them.
+#define HUGE_ALIGN_ENDS_MAX ((size_t)64 << 20)
+
 // Address space for an alignment beyond a page's: the ends stay mapped and untouched, so that one
 // call does. They are charged, since the cache may come to use them; so where memory is limited
 // they are cut off, as where address space is.
@@ -102,14 +105,24 @@ static struct huge_mapping huge_map_aligned_locked(struct huge_set *set,
                                                    const struct huge_request *request) {
     struct os *const os = set->os;
     const bool limited = os->address_space_limit != SIZE_MAX ||
+                         request->alignment > HUGE_ALIGN_ENDS_MAX ||
                          atomic_load_explicit(&os->charge.limited, memory_order_relaxed) != 0;
-    size_t total = request->mapped_bytes;
-    if ((!limited &&
-         __builtin_add_overflow(total, request->alignment - os->page_bytes, &total)) ||
-        !huge_charge_locked(set, total, request->level)) {
-        return huge_no_mapping;
+    size_t total = 0;
+    uintptr_t address = 0;
+    if (!limited && !__builtin_add_overflow(request->mapped_bytes,
+                                            request->alignment - os->page_bytes, &total) &&
+        huge_charge_locked(set, total, request->level)) {
+        address = os_map(os, total, 1);
     }
-    return (struct huge_mapping){os_map(os, total, limited ? request->alignment : 1), total, false};
+    if (address == 0) { // also where the kernel charges what is never touched
+        huge_settle_charge_locked(set);
+        total = request->mapped_bytes;
+        if (!huge_charge_locked(set, total, request->level)) {
+            return huge_no_mapping;
+        }
+        address = os_map(os, total, request->alignment);
+    }
+    return (struct huge_mapping){address, total, false};
 }
 
 // A mapping of fresh pages.

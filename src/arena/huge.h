@@ -45,8 +45,8 @@ MALLOW_INTERNAL void huge_set_init(struct huge_set *set, struct os *os, struct m
 
 // A block of at least `bytes` bytes; 0 if there is no memory. `zeroed`: it must read as zero.
 // The growth is charged at `level`; refused, there is no memory.
-// At most one system call, where neither address space nor memory is limited; otherwise three if
-// the alignment is more than a page.
+// At most one system call, where neither address space nor memory is limited and the alignment is
+// at most 64 MiB; otherwise three if it is more than a page.
 MALLOW_INTERNAL uintptr_t huge_take_charged(struct huge_set *set, size_t bytes, size_t alignment,
                                             bool zeroed, enum os_charge_level level);
 

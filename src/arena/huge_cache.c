@@ -190,14 +190,18 @@ static void huge_cache_gather(struct huge_cache *cache) {
 
 // The piece, which is larger, cut; the rest stays.
 static struct huge_mapping huge_cache_cut(struct huge_cache *cache, unsigned index, size_t bytes) {
-    struct huge_mapping piece = huge_cache_remove(cache, index);
+    struct huge_mapping piece = cache->pieces[index];
     const struct huge_mapping rest = huge_rest(piece, bytes);
+    piece.bytes = bytes;
     if (rest.bytes >= HUGE_PIECE_BYTES_MIN) {
-        huge_cache_keep(cache, rest);
-    } else if (rest.bytes != 0) {
+        cache->pieces[index] = rest;
+        huge_cache_less(cache, bytes);
+        return piece;
+    }
+    (void)huge_cache_remove(cache, index);
+    if (rest.bytes != 0) {
         huge_cache_unmap(cache, rest);
     }
-    piece.bytes = bytes;
     return piece;
 }
 

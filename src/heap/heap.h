@@ -248,6 +248,8 @@ MALLOW_INTERNAL void heap_keep_spare(struct heap *heap, struct slab *slab);
 // an empty one released.
 MALLOW_INTERNAL void heap_slab_refilled(struct heap *heap, struct slab *slab, bool was_full);
 
+// Gives the spare slab back, if there is one.
+MALLOW_INTERNAL void heap_drop_spare(struct heap *heap);
 // Gives up the spare slab and all current slabs that are wholly free.
 MALLOW_INTERNAL void heap_release_spare(struct heap *heap);
 

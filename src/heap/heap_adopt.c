@@ -107,10 +107,7 @@ MALLOW_INTERNAL void heap_abandon(struct heap *heap) {
         heap_return_lent(heap, class_index);
         heap_retire_current(heap, class_index);
     }
-    if (heap->spare != NULL) {
-        heap_release_slab(heap, heap->spare);
-        heap->spare = NULL;
-    }
+    heap_drop_spare(heap);
     thin_close(heap->shared->thins, &heap->thin);
     for (unsigned class_index = 0; class_index < MALLOW_THIN_CLASS_COUNT; class_index++) {
         heap->thin_counts[class_index] = 0; // the next thread begins thin again

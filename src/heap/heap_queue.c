@@ -156,6 +156,23 @@ MALLOW_INTERNAL void heap_keep_spare(struct heap *heap, struct slab *slab) {
     }
 }
 
+MALLOW_INTERNAL void heap_drop_spare(struct heap *heap) {
+    if (heap->spare != NULL) {
+        heap_release_slab(heap, heap->spare);
+        heap->spare = NULL;
+    }
+}
+
+MALLOW_INTERNAL void heap_release_spare(struct heap *heap) {
+    heap_drop_spare(heap);
+    for (unsigned class_index = 0; class_index < MALLOW_CLASS_COUNT; class_index++) {
+        struct slab *const slab = heap_detach_spare(heap, class_index);
+        if (slab != NULL) {
+            heap_release_slab(heap, slab);
+        }
+    }
+}
+
 MALLOW_INTERNAL void heap_slab_refilled(struct heap *heap, struct slab *slab, bool was_full) {
     if (slab_is_current(slab)) {
         return; // it stays for the next malloc, even when it is empty

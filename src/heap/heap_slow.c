@@ -26,23 +26,6 @@ static struct slab *heap_find_spare(struct heap *heap, unsigned slice_count, boo
     return slab;
 }
 
-static void heap_drop_spare(struct heap *heap) {
-    if (heap->spare != NULL) {
-        heap_release_slab(heap, heap->spare);
-        heap->spare = NULL;
-    }
-}
-
-MALLOW_INTERNAL void heap_release_spare(struct heap *heap) {
-    heap_drop_spare(heap);
-    for (unsigned class_index = 0; class_index < MALLOW_CLASS_COUNT; class_index++) {
-        struct slab *const slab = heap_detach_spare(heap, class_index);
-        if (slab != NULL) {
-            heap_release_slab(heap, slab);
-        }
-    }
-}
-
 // A span for a slab: that of a spare one, which saves the way to the arena and back, or one from
 // the arena.
 static struct arena_span heap_take_slab_span(struct heap *heap, unsigned slice_count,

@@ -35,7 +35,7 @@ def run(directory, library, program, options=()):
     with tempfile.TemporaryDirectory() as scratch:
         out = pathlib.Path(scratch) / "figures.json"
         environment = {k: v for k, v in os.environ.items() if not k.startswith(("LD_", "MALLOW_"))}
-        environment.update(VALGRIND_LIB=str(directory / "callcost"), LD_BIND_NOW="1")
+        environment.update(VALGRIND_LIB=str(directory / "callcost"), LD_BIND_NOW="1", MALLOW_BACKGROUND="0")
         if library:
             environment["LD_PRELOAD"] = str(library)
         command = ["valgrind", "--tool=callcost", f"--callcost-out={out}", *options, *program]

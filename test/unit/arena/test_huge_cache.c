@@ -56,6 +56,7 @@ static void check_counts(void) {
     }
     assert_int_equal(set->live_count, count);
     assert_int_equal(set->live_bytes, bytes);
+    assert_int_equal(set->charged_bytes, bytes + cached);
 }
 
 static uintptr_t take(size_t bytes) {
@@ -385,6 +386,41 @@ CASE(idle_mappings_are_given_back_in_parts_and_the_rest_serves_on) {
     check_counts();
 }
 
+// Pages that were moved together are charged, idle and given back as pieces are.
+CASE(what_is_gathered_is_idle_and_given_back_too) {
+    keep_all();
+    uintptr_t blocks[8]; // every other one stays: between those that go
+    for (unsigned i = 0; i < 8; i++) {
+        blocks[i] = take(5 * MIB);
+        memset((void *)blocks[i], 0x5a, 5 * MIB);
+    }
+    for (unsigned i = 0; i < 8; i += 2) {
+        give(blocks[i]);
+    }
+    need_room();
+    if (set->cache.room.tail == set->cache.room.front) {
+        skip(); // the kernel has put them side by side
+    }
+    assert_true(huge_cache_growth(&set->cache, 30 * MIB) >= 10 * MIB);
+    (void)huge_idle_look(set);
+    (void)huge_idle_look(set);
+    assert_int_equal(huge_idle_look(set), 20 * MIB);
+    for (size_t left = 20 * MIB; left > 0;) {
+        const uint64_t entries = os_entries(&world.os);
+        const size_t part = huge_cache_purge_some(&set->cache, 3 * MIB);
+        assert_int_equal(os_entries(&world.os), entries + 1);
+        assert_in_range(part, MIB, left);
+        left -= part;
+        assert_int_equal(set->cache.bytes, left);
+        assert_true(set->cache.bytes_low <= left);
+    }
+    assert_int_equal(huge_cache_purge_some(&set->cache, MIB), 0);
+    set->charged_bytes = set->live_bytes; // the set has not been told
+    const uintptr_t again = take(9 * MIB); // the room serves on
+    memset((void *)again, 0x77, 9 * MIB);
+    give(again);
+}
+
 CASE(much_that_is_cached_raises_work) {
     keep_all();
     give(take(2 * MIB));
@@ -411,6 +447,7 @@ int main(void) {
         HUGE_CASE(a_zeroed_block_is_zero_even_when_the_cache_holds_a_written_one),
         HUGE_CASE(what_is_cached_and_not_needed_for_two_intervals_is_idle),
         HUGE_CASE(idle_mappings_are_given_back_in_parts_and_the_rest_serves_on),
+        HUGE_CASE(what_is_gathered_is_idle_and_given_back_too),
         HUGE_CASE(much_that_is_cached_raises_work),
     };
     return cmocka_run_group_tests(cases, NULL, NULL);
