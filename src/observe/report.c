@@ -6,10 +6,11 @@
 
 #include "slab/size_class.h"
 
-// One row a figure: its name in JSON, its words, and whether it counts bytes.
+// One row a figure: its name in JSON, its words, and whether it counts bytes. Characters with room
+// for their 0, not pointers: those would be relocated at the start of every program.
 struct report_row {
-    const char *name;
-    const char *words;
+    char name[24];
+    char words[48];
     size_t offset;
     bool is_bytes;
 };

@@ -4,10 +4,12 @@
 
 #include "config.h"
 
+// Characters with room for their 0, not pointers: those would be relocated at the start of every
+// program.
 struct pool_status_row {
     enum mw_pool_status status;
-    const char *name;
-    const char *text;
+    char name[32];
+    char text[72];
 };
 
 static const struct pool_status_row pool_status_rows[] = {

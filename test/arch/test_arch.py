@@ -22,6 +22,8 @@ TLS_BYTES_MAX = 64
 # docs/decisions/0032 has 20 to 24, and 72: one window of what the kernel maps at a fault, and the data.
 ANONYMOUS_KIB_MAX = 36
 LIBRARY_KIB_MAX = 76
+# What the kernel maps at the first fault of the library's first mapping.
+WINDOW_BYTES = 64 << 10
 # Instructions of one allocation and its free, the two calls through the PLT and the loop included.
 # The batch is what docs/decisions/0003 and 0014 pay for pairs at once, which went from 53 to 38, and for
 # frees in any order.
@@ -82,6 +84,32 @@ class Library(unittest.TestCase):
         headers = output("readelf", "-lW", LIBRARY)
         self.assertRegex(headers, r"GNU_STACK.* RW ")
         self.assertNotIn("TEXTREL", output("readelf", "-dW", LIBRARY))
+
+
+class FirstWindow(unittest.TestCase):
+    def test_code_and_constants_of_small_programs_fit(self):
+        sections = {}
+        for name, address, size in re.findall(
+            r"\] (\.\S+)\s+\S+\s+([0-9a-f]+) [0-9a-f]+ ([0-9a-f]+) ", output("readelf", "-SW", LIBRARY)
+        ):
+            sections[name] = int(address, 16), int(address, 16) + int(size, 16)
+        if ".text_rare" not in sections:
+            self.skipTest("the linker did not order the code")
+        if "clang" in output("readelf", "-p", ".comment", LIBRARY):
+            self.skipTest("clang inlines other functions, and keeps no texts apart")
+        end = max(sections[".text"][1], sections[".rodata"][1])
+        print(f"what small programs use ends at {end} of {WINDOW_BYTES} bytes")
+        if end > WINDOW_BYTES:
+            self.fail(f"{end - WINDOW_BYTES} bytes too many; cmake/rare.ld may name some of {self.largest(sections)}")
+
+    def largest(self, sections):
+        start, end = sections[".text"]
+        sizes = {}
+        for line in output("nm", "-S", "--defined-only", LIBRARY).splitlines():
+            fields = line.split()
+            if len(fields) == 4 and start <= int(fields[0], 16) < end:
+                sizes[fields[3]] = int(fields[1], 16)
+        return ", ".join(f"{name} {sizes[name]}" for name in sorted(sizes, key=sizes.get, reverse=True)[:30])
 
 
 class Resident(unittest.TestCase):
