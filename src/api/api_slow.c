@@ -149,7 +149,7 @@ MALLOW_INTERNAL MALLOW_NOINLINE void api_free_emptied(struct slab *slab) {
     const uint64_t entries = os_entries(shared->os);
     heap_slab_refilled(heap, slab, false);
     heap_settle(shared, entries);
-    process_poll(process_ready(), __builtin_return_address(0));
+    process_poll(process_ready(), __builtin_return_address(0), entries);
 }
 
 // Neither a block of a slab that begins in its first slice nor NULL.
@@ -175,5 +175,5 @@ MALLOW_INTERNAL MALLOW_NOINLINE void api_free_slow(void *block) {
         api_free_far(process, block);
     }
     heap_settle(&process->shared, entries);
-    process_poll(process, __builtin_return_address(0));
+    process_poll(process, __builtin_return_address(0), entries);
 }

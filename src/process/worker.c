@@ -209,7 +209,7 @@ static void worker_start(struct worker *worker) {
     os_lock_drop(&worker->lock);
 }
 
-MALLOW_INTERNAL void worker_poll(struct worker *worker, const void *caller) {
+MALLOW_INTERNAL void worker_poll(struct worker *worker, const void *caller, bool may_enter) {
     const uint32_t state = atomic_load_explicit(&worker->state, memory_order_acquire);
     if (state != WORKER_NONE || worker->os->sealed) {
         return; // sealed: nothing may be given back
@@ -217,7 +217,7 @@ MALLOW_INTERNAL void worker_poll(struct worker *worker, const void *caller) {
     const int error = errno;
     if (worker_may_start(worker, (uintptr_t)caller)) {
         worker_start(worker);
-    } else {
+    } else if (may_enter) {
         worker_step(worker, heap_current());
     }
     errno = error;

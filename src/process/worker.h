@@ -71,7 +71,8 @@ MALLOW_INTERNAL void worker_begin(struct worker *worker);
 
 // On slow calls when os.work is raised: starts the thread, or does a step of its work. `caller`:
 // where the program's call came from. errno is kept.
-MALLOW_INTERNAL void worker_poll(struct worker *worker, const void *caller);
+// `may_enter` false: the call has made its system call, so no step is done in it.
+MALLOW_INTERNAL void worker_poll(struct worker *worker, const void *caller, bool may_enter);
 
 // Ends the thread, if it exists, and waits for its end; none is created until the next poll, or
 // never again if `for_good`. Waits for what it is at: some 10 us.

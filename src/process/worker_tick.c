@@ -123,9 +123,12 @@ MALLOW_INTERNAL void worker_step(struct worker *worker, const struct heap *mine)
     if (atomic_exchange_explicit(&worker->stepping, 1, memory_order_acquire) != 0) {
         return; // another thread is at it
     }
+    const uint64_t entries = os_entries(worker->os);
     worker_step_look(worker);
     size_t released = 0;
-    if (worker->idle_huge_bytes != 0) {
+    if (os_entries(worker->os) != entries) {
+        // The look has taken this call's system call.
+    } else if (worker->idle_huge_bytes != 0) {
         released = huge_idle_purge(worker->huges,
                                    bits_min(worker->idle_huge_bytes, MALLOW_UNMAP_BYTES));
         worker_step_done(&worker->idle_huge_bytes, released);

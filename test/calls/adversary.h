@@ -9,6 +9,7 @@
 #ifndef ADVERSARY_H
 #define ADVERSARY_H
 
+#include <pthread.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -33,6 +34,9 @@ void **array_make(size_t count);
 void array_drop(void **array, size_t count);
 void array_shuffle(void **array, size_t count);
 void array_reverse(void **array, size_t count);
+
+// pthread_create for the programs' own threads.
+int thread_create(pthread_t *thread, void *(*body)(void *), void *argument);
 
 // Runs `body` in a thread, whose end is counted as a call of its own, and waits for it.
 void thread_run(void (*body)(void *), void *argument);

@@ -119,7 +119,7 @@ static void end_asleep(size_t size, size_t stride) {
     pthread_t thread;
     pthread_barrier_init(&sleeper.filled, NULL, 2);
     pthread_barrier_init(&sleeper.freed, NULL, 2);
-    if (pthread_create(&thread, NULL, sleeper_begin, &sleeper) != 0) {
+    if (thread_create(&thread, sleeper_begin, &sleeper) != 0) {
         abort();
     }
     pthread_barrier_wait(&sleeper.filled);
@@ -223,7 +223,7 @@ void adversary_contended(void) {
     pthread_barrier_init(&crowd.turn, NULL, CROWD);
     for (unsigned i = 0; i < CROWD; i++) {
         members[i] = (struct member){&crowd, i};
-        if (pthread_create(&threads[i], NULL, crowd_begin, &members[i]) != 0) {
+        if (thread_create(&threads[i], crowd_begin, &members[i]) != 0) {
             abort();
         }
     }

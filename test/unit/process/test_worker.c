@@ -113,7 +113,7 @@ CASE(nothing_is_started_before_the_process_has_begun_and_errno_is_kept) {
     atomic_store(&worker.wanted, true);
     os_raise_work(worker.os);
     errno = 4711;
-    worker_poll(&worker, (const void *)(uintptr_t)begin);
+    worker_poll(&worker, (const void *)(uintptr_t)begin, true);
     assert_int_equal(errno, 4711);
     assert_int_equal(atomic_load(&worker.state), WORKER_NONE);
 }
@@ -122,16 +122,16 @@ CASE(it_starts_for_the_program_not_for_libc_and_stops_when_told) {
     worker_begin(&worker);
     atomic_store(&worker.wanted, true);
     os_raise_work(worker.os);
-    worker_poll(&worker, (const void *)((uintptr_t)&getpid + 1));
+    worker_poll(&worker, (const void *)((uintptr_t)&getpid + 1), true);
     assert_int_equal(atomic_load(&worker.state), WORKER_NONE);
-    worker_poll(&worker, (const void *)(uintptr_t)begin);
+    worker_poll(&worker, (const void *)(uintptr_t)begin, true);
     assert_true(worker_is_running(&worker));
     worker_stop(&worker, false);
     assert_int_equal(atomic_load(&worker.state), WORKER_NONE);
-    worker_poll(&worker, (const void *)(uintptr_t)begin);
+    worker_poll(&worker, (const void *)(uintptr_t)begin, true);
     assert_true(worker_is_running(&worker)); // again
     worker_stop(&worker, true);
-    worker_poll(&worker, (const void *)(uintptr_t)begin);
+    worker_poll(&worker, (const void *)(uintptr_t)begin, true);
     assert_int_equal(atomic_load(&worker.state), WORKER_NONE); // and never more
     assert_int_equal(atomic_load(&worker.start_count), 2);
 }
