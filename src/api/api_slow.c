@@ -66,7 +66,8 @@ static void *api_allocate_slow(size_t size, struct heap *heap, bool zeroed, cons
     if (unlikely(address == 0)) {
         return api_exhausted(size, plain, zeroed);
     }
-    if (unlikely(atomic_load_explicit(&heap->shared->os->work, memory_order_relaxed) != 0)) {
+    if (unlikely(heap->shared->os->polls_growth) &&
+        atomic_load_explicit(&heap->shared->os->work, memory_order_relaxed) != 0) {
         worker_poll(&process_ready()->worker, caller, false); // growth, too, may be work
     }
     return (void *)address;

@@ -302,7 +302,7 @@ MALLOW_INTERNAL size_t promote_look(struct promote *promote) {
 }
 
 MALLOW_INTERNAL bool promote_one(struct promote *promote) {
-    size_t chunk;
+    size_t chunk = 0;
     if (!promote->able) {
         return false;
     }

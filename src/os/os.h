@@ -24,6 +24,7 @@ struct os {
     bool name_mappings;              // label our mappings by prctl
     bool sealed;                     // memory is neither taken nor given back any more: every call
                                      // below that would do so fails, without a system call
+    bool polls_growth;               // growth may be work (huge pages are wanted)
     bool keeps_small;                // no fault in our mappings is to make a huge page
     _Atomic(uint64_t) map_count;     // calls by kind, relaxed
     _Atomic(uint64_t) unmap_count;

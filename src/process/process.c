@@ -43,6 +43,7 @@ static void process_start_memory(struct process *process) {
                                           ? os_huge_setting(&process->os)
                                           : OS_HUGE_NEVER;
     process->os.keeps_small = huge == OS_HUGE_ALWAYS;
+    process->os.polls_growth = huge != OS_HUGE_NEVER;
     meta_init(&process->meta, &process->os);
     meta_lend(&process->meta, process->first_memory, sizeof process->first_memory);
     address_map_init(&process->map, &process->meta);
