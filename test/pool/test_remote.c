@@ -245,11 +245,13 @@ static void exhausted_means_exhausted_of_what_others_have_freed_too(void **unuse
     const struct mw_pool_config config = {.classes = classes, .class_count = 3, .remote = true, .fallback = true};
     CHECK(mw_pool_create(&config, &shared_pool, NULL) == MW_POOL_OK, "pool");
     static void *blocks[700 + 5000 + 65];
+    const size_t capacity = sizeof blocks / sizeof *blocks;
     size_t count = 0;
-    while ((blocks[count] = mw_pool_alloc(shared_pool, 16)) != NULL) {
-        count++;
+    for (void *block; (block = mw_pool_alloc(shared_pool, 16)) != NULL; count++) {
+        CHECK(count < capacity, "more than %zu blocks", capacity);
+        blocks[count] = block;
     }
-    CHECK(count == 700 + 5000 + 65, "%zu", count);
+    CHECK(count == capacity, "%zu", count);
     for (size_t i = 0; i < count; i += 7) {
         CHECK(mw_pool_free_remote(shared_pool, blocks[i]) == MW_POOL_OK, "remote");
     }

@@ -31,8 +31,9 @@ static long fault_count(void) {
     return usage.ru_minflt + usage.ru_majflt;
 }
 
-// Page faults of a write to every page.
-static long touch_all(void) {
+// Page faults of a write to every page. Not instrumented: a sanitizer's shadow of the memory would
+// fault besides.
+__attribute__((no_sanitize("address", "thread"))) static long touch_all(void) {
     const long before = fault_count();
     for (size_t i = 0; i < PAGES; i++) {
         ((volatile unsigned char *)memory)[i * page] = 1;
@@ -95,16 +96,19 @@ CASE(a_lock_that_is_refused_still_brings_in) {
 
 static unsigned char untouched[64 << 10];
 
+// Page faults of reading it all; not instrumented either.
+__attribute__((no_sanitize("address", "thread"))) static long read_image(void) {
+    const long before = fault_count();
+    for (size_t i = 0; i < sizeof untouched; i += page) {
+        (void)((volatile unsigned char *)untouched)[i];
+    }
+    return fault_count() - before;
+}
+
 CASE(the_image_of_the_program_is_brought_in) {
     bool locked = true;
     os_bring_in_image(&locked);
-    const long before = fault_count();
-    unsigned sum = 0;
-    for (size_t i = 0; i < sizeof untouched; i += page) {
-        sum += ((volatile unsigned char *)untouched)[i];
-    }
-    assert_int_equal(sum, 0);
-    assert_int_equal(fault_count(), before);
+    assert_int_equal(read_image(), 0);
     if (locked) {
         (void)munlockall();
     }
