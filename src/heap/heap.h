@@ -51,7 +51,7 @@ struct heap {
     uintptr_t header_base;                          // address of the header of slice index 0
     struct slab *direct[MALLOW_DIRECT_COUNT];       // by size in granules
     struct slab *queue[MALLOW_DIRECT_CLASS_COUNT];  // rings of slabs with room
-    struct heap_medium *medium;                     // for the classes beyond; NULL until needed
+    _Atomic(struct heap_medium *) medium;           // for the classes beyond; NULL until needed
     struct heap_shared *shared;
     struct thin_unit thin;                          // where the first blocks of a class come from
     uint8_t thin_counts[MALLOW_THIN_CLASS_COUNT]; // how many of a class did
@@ -222,6 +222,10 @@ MALLOW_INTERNAL struct slab *heap_current_slab(const struct heap *heap, unsigned
 // The first slab of the class's queue; NULL if there is none.
 MALLOW_INTERNAL struct slab *heap_queue_first(const struct heap *heap, unsigned class_index);
 // Makes room for the places of a medium class; false: no memory.
+// Of any thread's heap: whoever finds it finds it zeroed, or as its owner has it now.
+MALLOW_INLINE struct heap_medium *heap_medium_of(const struct heap *heap) {
+    return atomic_load_explicit(&heap->medium, memory_order_acquire);
+}
 MALLOW_INTERNAL bool heap_prepare_class(struct heap *heap, unsigned class_index);
 MALLOW_INTERNAL void heap_set_current(struct heap *heap, unsigned class_index, struct slab *slab);
 // When a full slab of this heap ceases to be full: the block that it has lent comes back.

@@ -13,7 +13,7 @@ enum {
 // Puts `slab`, or the empty slab, in the current one's place: for every size of the class.
 static void queue_set_place(struct heap *heap, unsigned class_index, struct slab *slab) {
     if (class_index >= MALLOW_DIRECT_CLASS_COUNT) {
-        heap->medium->current[class_index - MALLOW_DIRECT_CLASS_COUNT] =
+        heap_medium_of(heap)->current[class_index - MALLOW_DIRECT_CLASS_COUNT] =
             slab != heap_empty.direct[0] ? slab : NULL;
         return;
     }
@@ -30,15 +30,16 @@ static void queue_set_place(struct heap *heap, unsigned class_index, struct slab
 static struct slab **queue_of(struct heap *heap, unsigned class_index) {
     return class_index < MALLOW_DIRECT_CLASS_COUNT
                ? &heap->queue[class_index]
-               : &heap->medium->queue[class_index - MALLOW_DIRECT_CLASS_COUNT];
+               : &heap_medium_of(heap)->queue[class_index - MALLOW_DIRECT_CLASS_COUNT];
 }
 
 MALLOW_INTERNAL bool heap_prepare_class(struct heap *heap, unsigned class_index) {
-    if (class_index >= MALLOW_DIRECT_CLASS_COUNT && heap->medium == NULL) {
-        heap->medium = meta_take(heap->shared->meta, sizeof *heap->medium);
-        return heap->medium != NULL;
+    if (class_index < MALLOW_DIRECT_CLASS_COUNT || heap_medium_of(heap) != NULL) {
+        return true;
     }
-    return true;
+    struct heap_medium *const medium = meta_take(heap->shared->meta, sizeof *medium);
+    atomic_store_explicit(&heap->medium, medium, memory_order_release);
+    return medium != NULL;
 }
 
 MALLOW_INTERNAL struct slab *heap_current_slab(const struct heap *heap, unsigned class_index) {
@@ -47,16 +48,16 @@ MALLOW_INTERNAL struct slab *heap_current_slab(const struct heap *heap, unsigned
             heap->direct[size_class_bytes(class_index) >> MALLOW_GRANULE_SHIFT];
         return slab != heap_empty.direct[0] ? slab : NULL;
     }
-    return heap->medium != NULL ? heap->medium->current[class_index - MALLOW_DIRECT_CLASS_COUNT]
-                                : NULL;
+    const struct heap_medium *const medium = heap_medium_of(heap);
+    return medium != NULL ? medium->current[class_index - MALLOW_DIRECT_CLASS_COUNT] : NULL;
 }
 
 MALLOW_INTERNAL struct slab *heap_queue_first(const struct heap *heap, unsigned class_index) {
     if (class_index < MALLOW_DIRECT_CLASS_COUNT) {
         return heap->queue[class_index];
     }
-    return heap->medium != NULL ? heap->medium->queue[class_index - MALLOW_DIRECT_CLASS_COUNT]
-                                : NULL;
+    const struct heap_medium *const medium = heap_medium_of(heap);
+    return medium != NULL ? medium->queue[class_index - MALLOW_DIRECT_CLASS_COUNT] : NULL;
 }
 
 MALLOW_INTERNAL void heap_set_current(struct heap *heap, unsigned class_index, struct slab *slab) {

@@ -44,8 +44,8 @@ MALLOW_RACY_READ MALLOW_INTERNAL bool heap_is_lent(const struct slab *slab, size
     }
     if (slab->class_index < MALLOW_DIRECT_CLASS_COUNT) {
         current = heap->direct[slab->block_bytes >> MALLOW_GRANULE_SHIFT];
-    } else if (heap->medium != NULL) {
-        current = heap->medium->current[slab->class_index - MALLOW_DIRECT_CLASS_COUNT];
+    } else if (heap_medium_of(heap) != NULL) {
+        current = heap_medium_of(heap)->current[slab->class_index - MALLOW_DIRECT_CLASS_COUNT];
     }
     return current != NULL &&
            atomic_load_explicit(&current->hot, memory_order_acquire) != 0 &&

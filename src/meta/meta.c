@@ -7,9 +7,6 @@
 
 enum { META_STEP_BYTES = 256 << 10 };
 
-// Address space that nobody minds, for all the steps that a program will ever need.
-#define META_REGION_BYTES ((size_t)1 << 30)
-
 MALLOW_INTERNAL void meta_init(struct meta *meta, struct os *os) {
     meta->os = os;
 }

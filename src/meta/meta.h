@@ -12,6 +12,9 @@
 
 #include "os/os.h"
 
+// Address space that nobody minds, for all the steps that a program will ever need.
+#define META_REGION_BYTES ((size_t)1 << 30)
+
 struct meta {
     struct os *os;
     struct os_lock lock;

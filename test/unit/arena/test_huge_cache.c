@@ -10,10 +10,16 @@ static struct arena_world world;
 static struct huge_set huges;
 static struct huge_set *const set = &huges;
 
-enum { MIB = 1 << 20, CACHE_LIMIT = 16 * MIB };
+enum { MIB = 1 << 20, CACHE_LIMIT = 16 * MIB, APART_MAX = 256 };
+
+static struct {
+    uintptr_t start, end;
+} apart[APART_MAX]; // what take_apart has given in this case
+static unsigned apart_count;
 
 static int begin(void **state) {
     (void)state;
+    apart_count = 0;
     memset(&huges, 0, sizeof huges);
     arena_world_begin(&world);
     huge_set_init(set, &world.os, &world.meta, &world.map, CACHE_LIMIT);
@@ -78,11 +84,23 @@ static void give(uintptr_t address) {
     check_counts();
 }
 
-// A block, and one behind it that stays, so that freed ones do not touch.
+// Blocks that do not touch, wherever the kernel puts mappings: one that would stays taken.
 static uintptr_t take_apart(size_t bytes) {
-    const uintptr_t address = take(bytes);
-    (void)take(MIB);
-    return address;
+    for (unsigned tries = 0; tries < APART_MAX; tries++) {
+        const uintptr_t address = take(bytes);
+        bool touches = false;
+        for (unsigned i = 0; i < apart_count; i++) {
+            touches |= address == apart[i].end || address + bytes == apart[i].start;
+        }
+        if (!touches) {
+            assert_true(apart_count < APART_MAX);
+            apart[apart_count].start = address;
+            apart[apart_count++].end = address + bytes;
+            return address;
+        }
+    }
+    fail();
+    return 0;
 }
 
 // Linux before 6.17 does not move several mappings at once.

@@ -29,13 +29,19 @@ static inline void arena_world_begin(struct arena_world *world) {
     world->arenas.trim_slices = SIZE_MAX;
 }
 
-// The kernel takes the arenas back; meta's regions stay until the program ends.
+// The kernel takes all of it back, so that many cases can follow each other where address space is
+// limited.
 static inline void arena_world_end(struct arena_world *world) {
     for (struct arena *arena = world->arenas.secondary; arena != NULL; arena = arena->next) {
         (void)os_unmap(&world->os, arena->reserved_address, arena->reserved_bytes);
     }
     (void)os_unmap(&world->os, world->arenas.primary.reserved_address,
                    world->arenas.primary.reserved_bytes);
+    if (world->meta.region != 0) {
+        const size_t page_bytes = world->os.page_bytes;
+        (void)os_unmap(&world->os, world->meta.region_end - META_REGION_BYTES - page_bytes,
+                       META_REGION_BYTES + 2 * page_bytes);
+    }
 }
 
 // ---- What has to hold of all arenas at any time -------------------------------------------------

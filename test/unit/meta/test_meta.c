@@ -14,6 +14,7 @@ static int begin(void **state) {
     memset(&os, 0, sizeof os);
     memset(&meta, 0, sizeof meta);
     os_init(&os);
+    os.address_space_limit = SIZE_MAX; // also where the tests run under one
     meta_init(&meta, &os);
     return 0;
 }
