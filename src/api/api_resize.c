@@ -75,7 +75,7 @@ static void resize_free(struct process *process, const struct heap_block *found,
             break;
         }
     }
-    if (!heap_free_near(&process->shared, heap, (uintptr_t)block)) {
+    if (heap_free_near(&process->shared, heap, (uintptr_t)block) == HEAP_NEAR_NOT) {
         (void)heap_free(&process->shared, heap, (uintptr_t)block);
     }
 }

@@ -89,6 +89,11 @@ MALLOW_INTERNAL MALLOW_NOINLINE void *api_malloc_slow(size_t size, struct heap *
         if (found) {
             return (void *)address;
         }
+    } else if (size <= MALLOW_SINGLE_SLICE_BLOCK_MAX) {
+        const uintptr_t address = heap_take_medium(heap, size);
+        if (likely(address != 0)) {
+            return (void *)address;
+        }
     }
     return api_allocate_slow(size, heap, false, __builtin_return_address(0));
 }
@@ -171,7 +176,12 @@ MALLOW_INTERNAL MALLOW_NOINLINE void api_free_slow(void *block) {
     }
     struct process *const process = process_ready();
     const uint64_t entries = os_entries(&process->os);
-    if (!heap_free_near(&process->shared, heap_current(), (uintptr_t)block)) {
+    const enum heap_near near =
+        heap_free_near(&process->shared, heap_current(), (uintptr_t)block);
+    if (likely(near == HEAP_NEAR_QUIET)) {
+        return; // nothing has become due by this call
+    }
+    if (near == HEAP_NEAR_NOT) {
         api_free_far(process, block);
     }
     heap_settle(&process->shared, entries);

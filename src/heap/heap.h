@@ -203,8 +203,9 @@ MALLOW_INTERNAL void heap_unclaim(struct heap *heap, int *work);
 
 // Frees block `index` of a slab that the calling thread does not own; it need have no heap. One
 // atomic operation; a few more when it is the first since the owner last looked, or the last block
-// of a full slab, whose thread may sleep for ever: the slab is then given up here.
-MALLOW_INTERNAL void heap_free_remote(struct heap_shared *shared, struct slab *slab,
+// of a full slab, whose thread may sleep for ever: the slab is then given up here. True: that was
+// the only one.
+MALLOW_INTERNAL bool heap_free_remote(struct heap_shared *shared, struct slab *slab,
                                       struct slab_remote *remote, size_t index);
 
 // Gives a full slab of any heap up if other threads have freed all of its blocks. Does nothing if
@@ -286,9 +287,14 @@ MALLOW_INTERNAL struct heap_block heap_identify(const struct heap_shared *shared
 MALLOW_INTERNAL bool heap_free_hot(struct heap *heap, uintptr_t address);
 
 // Frees `address` if it is the start of a block in the first slice of a slab in the primary arena,
-// as most blocks are: at the least cost, whoever owns the slab. False: nothing done.
-MALLOW_INTERNAL bool heap_free_near(struct heap_shared *shared, struct heap *heap,
-                                    uintptr_t address);
+// as most blocks are: at the least cost, whoever owns the slab.
+enum heap_near {
+    HEAP_NEAR_NOT,   // it is not; nothing done
+    HEAP_NEAR_QUIET, // done, and nothing but the block's bit has changed
+    HEAP_NEAR_DONE,  // done
+};
+MALLOW_INTERNAL enum heap_near heap_free_near(struct heap_shared *shared, struct heap *heap,
+                                              uintptr_t address);
 
 // Frees `address` on behalf of a thread whose heap is `heap` (heap_empty if it has none). False: it
 // is no address of ours at all. Misuse of one that is ours stops the program.

@@ -123,28 +123,50 @@ MALLOW_INTERNAL bool heap_free_hot(struct heap *heap, uintptr_t address) {
     return true;
 }
 
-MALLOW_INTERNAL bool heap_free_near(struct heap_shared *shared, struct heap *heap,
-                                    uintptr_t address) {
+// Frees a block of a slab of this heap in which other threads have freed blocks: what the fast path
+// does not do is to look whether this is one of those. False: nothing done.
+MALLOW_INLINE bool heap_free_pending(struct heap *heap, struct slab *slab,
+                                     const struct slab_remote *remote, uintptr_t address,
+                                     size_t index) {
+    const uintptr_t flags = SLAB_OWNER_QUEUED | SLAB_OWNER_PENDING;
+    const uint64_t bit = UINT64_C(1) << (index % 64);
+    uint64_t *const word = &slab->bits[index / 64];
+    if ((slab_owner(slab) & ~flags) != (uintptr_t)heap || slab->used_count == 1 ||
+        compiler_relaxed_word(&slab->last) == address ||
+        ((*word | atomic_load_explicit(&remote->bits[index / 64], memory_order_relaxed)) & bit) !=
+            0) {
+        return false;
+    }
+    *word |= bit;
+    slab->used_count--;
+    return true;
+}
+
+MALLOW_INTERNAL enum heap_near heap_free_near(struct heap_shared *shared, struct heap *heap,
+                                              uintptr_t address) {
     const uintptr_t slot =
         (address >> (MALLOW_SLICE_SHIFT - MALLOW_SLAB_HEADER_SHIFT)) & shared->header_mask;
     struct slab *const slab = (struct slab *)(shared->header_base + slot);
     const uint64_t offset = address - slab->start_address;
     if (offset >= atomic_load_explicit(&slab->reach_bytes, memory_order_relaxed)) {
-        return false;
+        return HEAP_NEAR_NOT;
     }
     const uint64_t product = offset * slab->reciprocal;
     if (unlikely((uint32_t)product >= (uint32_t)slab->reciprocal)) {
-        return false;
+        return HEAP_NEAR_NOT;
     }
+    const size_t index = product >> 32;
     struct heap *const owner = (struct heap *)slab_owner_heap(slab);
-    if (unlikely(owner == heap || owner == NULL || heap_is_abandoned(owner))) {
-        heap_free_in_slab(shared, heap, slab, product >> 32);
-    } else {
-        heap_free_remote(shared, slab,
-                         (struct slab_remote *)((uintptr_t)slab + shared->remote_distance),
-                         product >> 32);
+    struct slab_remote *const remote =
+        (struct slab_remote *)((uintptr_t)slab + shared->remote_distance);
+    if (owner == heap && heap_free_pending(heap, slab, remote, address, index)) {
+        return HEAP_NEAR_QUIET;
     }
-    return true;
+    if (unlikely(owner == heap || owner == NULL || heap_is_abandoned(owner))) {
+        heap_free_in_slab(shared, heap, slab, index);
+        return HEAP_NEAR_DONE;
+    }
+    return heap_free_remote(shared, slab, remote, index) ? HEAP_NEAR_QUIET : HEAP_NEAR_DONE;
 }
 
 MALLOW_INTERNAL bool heap_free(struct heap_shared *shared, struct heap *heap, uintptr_t address) {

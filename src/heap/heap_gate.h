@@ -28,6 +28,7 @@
 #define MALLOW_HEAP_HEAP_GATE_H
 
 #include "heap/heap.h"
+#include "slab/size_class.h"
 
 #define MALLOW_GATE_GRACE_MS 2U
 
@@ -51,6 +52,25 @@ MALLOW_INLINE void heap_gate_enter(struct heap *heap) {
 
 MALLOW_INLINE void heap_gate_leave(struct heap *heap) {
     atomic_store_explicit(&heap->busy, 0, memory_order_release);
+}
+
+// A block of more than MALLOW_SMALL_BYTES_MAX and at most MALLOW_SINGLE_SLICE_BLOCK_MAX bytes out of
+// the word that its class takes from; 0: take the slow path. Through the gate, as all of those.
+MALLOW_INLINE uintptr_t heap_take_medium(struct heap *heap, size_t size) {
+    const struct heap_medium *const medium = heap_medium_of(heap);
+    if (unlikely(medium == NULL)) {
+        return 0;
+    }
+    struct slab *const slab = medium->current[size_class_of(size) - MALLOW_DIRECT_CLASS_COUNT];
+    uintptr_t address = 0;
+    if (likely(slab != NULL)) {
+        heap_gate_enter(heap);
+        if (!slab_take(slab, &address)) {
+            address = 0;
+        }
+        heap_gate_leave(heap);
+    }
+    return address;
 }
 
 // Asks to be let in, unless that has been asked.

@@ -261,7 +261,7 @@ static MALLOW_NOINLINE void heap_after_remote(struct heap_shared *shared, struct
     }
 }
 
-MALLOW_INLINE void heap_set_remote(struct heap_shared *shared, struct slab *slab,
+MALLOW_INLINE bool heap_set_remote(struct heap_shared *shared, struct slab *slab,
                                    struct slab_remote *remote, size_t index) {
     const size_t capacity = slab_capacity(slab); // the slab may be gone once the bit is set
     if (unlikely(!slab_remote_set(remote, index))) {
@@ -270,30 +270,32 @@ MALLOW_INLINE void heap_set_remote(struct heap_shared *shared, struct slab *slab
     const uint64_t word = atomic_load_explicit(&remote->bits[index / 64], memory_order_relaxed);
     if (unlikely(!slab_remote_is_posted(slab) || heap_word_is_whole(word, index / 64, capacity))) {
         heap_after_remote(shared, slab, remote, capacity);
+        return false;
     }
+    return true;
 }
 
 // Looks first whether the owner knows the block to be free.
-static MALLOW_NOINLINE void heap_free_remote_checked(struct heap_shared *shared,
+static MALLOW_NOINLINE bool heap_free_remote_checked(struct heap_shared *shared,
                                                      struct slab *slab,
                                                      struct slab_remote *remote, size_t index) {
-    if (unlikely(slab_remote_is_free(slab, remote, index) || heap_is_lent(slab, index))) {
+    if (unlikely(slab_remote_is_free(slab, remote, index) ||
+                 (slab_has_reused(slab) && heap_is_lent(slab, index)))) {
         heap_report_remote(slab, index);
     }
-    heap_set_remote(shared, slab, remote, index);
+    return heap_set_remote(shared, slab, remote, index);
 }
 
 // To look at the bitmap is to fetch lines that the owner writes with every block. A full slab has
 // no free block but one that it may have lent. In a pending one the owner looks, before it uses a
 // word or gives the slab up (heap_check_twice): there only a block of the word in use is looked at
 // here.
-MALLOW_INTERNAL void heap_free_remote(struct heap_shared *shared, struct slab *slab,
+MALLOW_INTERNAL bool heap_free_remote(struct heap_shared *shared, struct slab *slab,
                                       struct slab_remote *remote, size_t index) {
     const uintptr_t flags = slab_owner(slab) & (SLAB_OWNER_FULL | SLAB_OWNER_PENDING);
     if (flags == 0 || (flags == SLAB_OWNER_PENDING && index / 64 == slab_word_index(slab)) ||
-        __atomic_load_n(&slab->reused, __ATOMIC_RELAXED) != 0) {
-        heap_free_remote_checked(shared, slab, remote, index);
-    } else {
-        heap_set_remote(shared, slab, remote, index);
+        slab_has_reused(slab)) {
+        return heap_free_remote_checked(shared, slab, remote, index);
     }
+    return heap_set_remote(shared, slab, remote, index);
 }

@@ -183,6 +183,11 @@ MALLOW_INLINE bool slab_has_own_last(const struct slab *slab) {
     return last - slab->start_address < (size_t)slab->capacity_count * slab->block_bytes;
 }
 
+// Whether blocks of a full slab have been lent; read by any.
+MALLOW_INLINE bool slab_has_reused(const struct slab *slab) {
+    return __atomic_load_n(&slab->reused, __ATOMIC_RELAXED) != 0;
+}
+
 // Whether a block that another slab has lent is the next to be handed out.
 MALLOW_INLINE bool slab_has_lent(const struct slab *slab) {
     return compiler_relaxed_byte(&slab->hot) != 0 && !slab_has_own_last(slab);

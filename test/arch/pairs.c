@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 // The loops whose instructions test_arch.py counts: `pairs KIND COUNT` makes COUNT pairs of allocation
-// and free through the PLT. Kinds: malloc (freed at once), batch (500 held), calloc, aligned.
+// and free through the PLT. Kinds: malloc (freed at once), batch (500 held), medium (2 KiB, 500 held),
+// calloc, aligned.
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
@@ -15,16 +16,26 @@ static void malloc_pairs(size_t count)
     }
 }
 
-static void batch_pairs(size_t count)
+static void batches(size_t count, size_t size)
 {
     for (size_t done = 0; done < count; done += BATCH) {
         for (size_t i = 0; i < BATCH; i++) {
-            held[i] = malloc(64);
+            held[i] = malloc(size);
         }
         for (size_t i = 0; i < BATCH; i++) {
             free(held[i]);
         }
     }
+}
+
+static void batch_pairs(size_t count)
+{
+    batches(count, 64);
+}
+
+static void medium_pairs(size_t count)
+{
+    batches(count, 2000);
 }
 
 static void calloc_pairs(size_t count)
@@ -46,7 +57,8 @@ int main(int count, char **arguments)
     static const struct {
         const char *name;
         void (*run)(size_t);
-    } kinds[] = {{"malloc", malloc_pairs}, {"batch", batch_pairs}, {"calloc", calloc_pairs}, {"aligned", aligned_pairs}};
+    } kinds[] = {{"malloc", malloc_pairs}, {"batch", batch_pairs}, {"medium", medium_pairs},
+                 {"calloc", calloc_pairs}, {"aligned", aligned_pairs}};
     for (size_t i = 0; count == 3 && i < sizeof kinds / sizeof kinds[0]; i++) {
         if (strcmp(kinds[i].name, arguments[1]) == 0) {
             kinds[i].run(strtoull(arguments[2], NULL, 0));

@@ -5,6 +5,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "heap/heap_fast.h"
 #include "heap_world.h"
 
 static struct heap_world world;
@@ -273,10 +274,10 @@ CASE(the_owner_finds_that_another_thread_has_freed_its_block) {
 }
 
 // A current slab of small blocks, with several words and pending: another thread has freed the
-// second block. The owner has freed the first, and others free it again: not in the word in use.
+// second block, the owner the first.
 static uintptr_t small[MALLOW_SLAB_CAPACITY_MAX + 1];
 static unsigned small_count;
-static struct slab *slab_with_a_block_freed_twice(void) {
+static struct slab *pending_slab(void) {
     struct slab *slab;
     small_count = 0;
     do {
@@ -284,11 +285,55 @@ static struct slab *slab_with_a_block_freed_twice(void) {
         slab = slab_of(small[small_count++]);
     } while (slab_word_index(slab) < 2);
     assert_true(slab_is_current(slab) && slab == slab_of(small[0]));
-    const size_t first = slab_index_of(slab, small[0]);
     assert_true(heap_free(&world.shared, heap, small[0]));
     free_elsewhere(small[1]);
-    heap_free_remote(&world.shared, slab, arena_remote_of(&world.arena.arenas, slab), first);
     return slab;
+}
+
+// Others free the first block again: not in the word in use.
+static struct slab *slab_with_a_block_freed_twice(void) {
+    struct slab *const slab = pending_slab();
+    (void)heap_free_remote(&world.shared, slab, arena_remote_of(&world.arena.arenas, slab),
+                           slab_index_of(slab, small[0]));
+    return slab;
+}
+
+CASE(near_freeing_says_whether_more_than_a_bit_has_changed) {
+    struct slab *const slab = pending_slab();
+    const unsigned used = slab->used_count;
+    assert_int_equal(heap_free_near(&world.shared, heap, small[70]), HEAP_NEAR_QUIET);
+    assert_int_equal(slab->used_count, used - 1);
+    assert_true(slab_is_free(slab, slab_index_of(slab, small[70])));
+    assert_int_equal(heap_free_near(&world.shared, heap, small[71] + 16), HEAP_NEAR_NOT);
+    // By a thread without a heap: the first posts the slab, if it was not, the others set a bit.
+    const struct heap *const nobody = &heap_empty;
+    struct heap *const stranger = (struct heap *)(uintptr_t)nobody;
+    assert_int_equal(heap_free_near(&world.shared, stranger, small[72]), HEAP_NEAR_QUIET);
+    allocate_many();
+    assert_int_equal(heap_free_near(&world.shared, stranger, blocks[0]), HEAP_NEAR_DONE);
+    assert_int_equal(heap_free_near(&world.shared, stranger, blocks[1]), HEAP_NEAR_QUIET);
+    assert_int_equal(heap_free_near(&world.shared, heap, blocks[2]), HEAP_NEAR_DONE); // was full
+    assert_int_equal(heap_free_near(&world.shared, heap, blocks[3]), HEAP_NEAR_QUIET);
+}
+
+static uintptr_t freed_again;
+static void free_near_again(void) {
+    (void)heap_free_near(&world.shared, heap, freed_again);
+}
+
+CASE(a_second_free_in_a_pending_slab_is_found) {
+    const struct slab *const slab = pending_slab();
+    assert_true((slab_owner(slab) & SLAB_OWNER_PENDING) != 0);
+    freed_again = small[70];
+    free_near_again();
+    assert_true(stops(free_near_again)); // by the owner, twice
+    freed_again = small[1];
+    assert_true(stops(free_near_again)); // by another thread before
+    uintptr_t last = 0;
+    assert_true(heap_fast_allocate(heap, 64, &last));
+    freed_again = last;
+    free_near_again();
+    assert_true(stops(free_near_again)); // the block handed out last
 }
 
 static void allocate_until_the_first_comes_back(void) {
@@ -505,6 +550,8 @@ int main(void) {
         HEAP_CASE(an_allocation_takes_blocks_that_others_have_freed_before_fresh_memory),
         HEAP_CASE(the_owner_that_frees_into_a_pending_slab_leaves_it_posted),
         HEAP_CASE(the_owner_finds_that_another_thread_has_freed_its_block),
+        HEAP_CASE(near_freeing_says_whether_more_than_a_bit_has_changed),
+        HEAP_CASE(a_second_free_in_a_pending_slab_is_found),
         HEAP_CASE(a_block_freed_twice_in_a_pending_slab_is_found_before_it_is_handed_out_again),
         HEAP_CASE(a_pending_slab_with_a_block_freed_twice_is_not_given_up),
         HEAP_CASE(a_block_of_the_word_in_use_freed_twice_is_found_at_once),
