@@ -105,8 +105,14 @@ static void *resize_foreign(struct process *process, void *block, size_t size) {
     return moved;
 }
 
-MALLOW_INTERNAL void *api_reallocate(void *block, size_t size, struct api_layout layout,
-                                     bool zeroed) {
+// Ends a call that may have left memory free, as free ends.
+static void resize_end(struct process *process, const void *caller, uint64_t entries) {
+    heap_settle(&process->shared, entries);
+    process_poll(process, caller, entries);
+}
+
+MALLOW_INTERNAL MALLOW_NOINLINE void *api_reallocate(void *block, size_t size,
+                                                     struct api_layout layout, bool zeroed) {
     if (block == NULL) {
         return api_allocate(size, layout, zeroed);
     }
@@ -130,12 +136,16 @@ MALLOW_INTERNAL void *api_reallocate(void *block, size_t size, struct api_layout
             const size_t stale = mapped_before != 0 ? bits_min(after, mapped_before) : after;
             resize_zero(kept, found.usable_bytes, stale, size);
         }
+        if (found.kind >= HEAP_BLOCK_LARGE) {
+            resize_end(process, __builtin_return_address(0), entries);
+        }
         return kept;
     }
     void *const moved = api_allocate(size, layout, zeroed);
     if (moved != NULL) {
         memcpy(moved, block, bits_min(found.usable_bytes, size));
         resize_free(process, &found, block, entries);
+        resize_end(process, __builtin_return_address(0), entries);
     }
     return moved;
 }

@@ -375,10 +375,10 @@ MALLOW_INTERNAL size_t arena_decommit_all(struct arena_set *set) {
     return released;
 }
 
-MALLOW_INTERNAL void arena_fork_prepare(struct arena_set *set) {
-    os_lock_take_for_fork(&set->lock);
-    os_lock_take_for_fork(&set->map->lock);
-    os_lock_take_for_fork(&set->meta->lock);
+MALLOW_INTERNAL void arena_fork_prepare(struct arena_set *set, bool hurried) {
+    os_lock_take_for_fork(&set->lock, hurried);
+    os_lock_take_for_fork(&set->map->lock, hurried);
+    os_lock_take_for_fork(&set->meta->lock, hurried);
 }
 
 MALLOW_INTERNAL void arena_fork_parent(struct arena_set *set) {

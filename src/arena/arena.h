@@ -191,7 +191,7 @@ MALLOW_INLINE bool arena_has_slab(const struct arena *arena, const struct slab *
 MALLOW_INTERNAL struct slab_remote *arena_remote_of(const struct arena_set *set,
                                                     const struct slab *slab);
 
-MALLOW_INTERNAL void arena_fork_prepare(struct arena_set *set);
+MALLOW_INTERNAL void arena_fork_prepare(struct arena_set *set, bool hurried);
 MALLOW_INTERNAL void arena_fork_parent(struct arena_set *set);
 MALLOW_INTERNAL void arena_fork_child(struct arena_set *set);
 

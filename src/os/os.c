@@ -2,6 +2,7 @@
 // OS for Linux: see os.h.
 #include "os/os.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <linux/futex.h>
 #include <sys/auxv.h>
@@ -214,34 +215,66 @@ static uintptr_t os_this_thread(void) {
     return (uintptr_t)__builtin_thread_pointer();
 }
 
+// The state of a lock that is taken: its holder's thread pointer, whose low bits are not used, and
+// these. The holder and the futex are one word, so that there is no moment at which a signal
+// handler could not tell whether it has interrupted the holder.
+enum { OS_LOCK_TAKEN = 1, OS_LOCK_AWAITED = 2, OS_LOCK_FLAGS = 3 };
+enum { OS_LOCK_HURRY_ROUNDS = 400 }; // of os_pause
+
+static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "the futex is the low half of the state");
+
+static uint64_t os_lock_mine(void) {
+    return ((uint64_t)os_this_thread() & ~(uint64_t)OS_LOCK_FLAGS) | OS_LOCK_TAKEN;
+}
+
+MALLOW_INTERNAL bool os_lock_is_mine(const struct os_lock *lock) {
+    const uint64_t state = atomic_load_explicit(&lock->state, memory_order_relaxed);
+    return (state & ~(uint64_t)OS_LOCK_AWAITED) == os_lock_mine();
+}
+
 static bool os_lock_is_forking(const struct os_lock *lock) {
     return atomic_load_explicit(&lock->fork_thread, memory_order_relaxed) == os_this_thread();
 }
 
-// A mutex after Drepper, "Futexes are tricky" (2011): 2 means that the owner has to wake someone.
+static bool os_lock_try(struct os_lock *lock, uint64_t mine) {
+    uint64_t expected = 0;
+    return atomic_compare_exchange_strong_explicit(&lock->state, &expected, mine,
+                                                   memory_order_acquire, memory_order_relaxed);
+}
+
+// A mutex after Drepper, "Futexes are tricky" (2011): AWAITED means that the holder has to wake
+// someone, and who has slept leaves it set, since others may sleep still.
+static MALLOW_COLD void os_lock_await(struct os_lock *lock, uint64_t mine) {
+    for (unsigned round = 0; round < 64; round++) {
+        os_pause(0);
+        if (atomic_load_explicit(&lock->state, memory_order_relaxed) == 0 &&
+            os_lock_try(lock, mine)) {
+            return;
+        }
+    }
+    while (!os_lock_try(lock, mine | OS_LOCK_AWAITED)) {
+        uint64_t state = atomic_load_explicit(&lock->state, memory_order_relaxed);
+        if (state == 0 || ((state & OS_LOCK_AWAITED) == 0 &&
+                           !atomic_compare_exchange_strong_explicit(
+                               &lock->state, &state, state | OS_LOCK_AWAITED,
+                               memory_order_relaxed, memory_order_relaxed))) {
+            continue;
+        }
+        (void)os_syscall6(SYS_futex, (long)(uintptr_t)&lock->state, FUTEX_WAIT_PRIVATE,
+                          (long)(uint32_t)(state | OS_LOCK_AWAITED), 0, 0, 0);
+    }
+}
+
 MALLOW_INTERNAL void os_lock_take(struct os_lock *lock) {
-    uint32_t expected = 0;
-    if (likely(atomic_compare_exchange_strong_explicit(&lock->state, &expected, 1,
-                                                       memory_order_acquire,
-                                                       memory_order_relaxed))) {
+    const uint64_t mine = os_lock_mine();
+    if (likely(os_lock_try(lock, mine))) {
         return;
     }
     if (unlikely(os_lock_is_forking(lock))) {
         lock->depth++;
         return;
     }
-    for (unsigned round = 0; round < 64; round++) {
-        os_pause(0);
-        expected = 0;
-        if (atomic_load_explicit(&lock->state, memory_order_relaxed) == 0 &&
-            atomic_compare_exchange_strong_explicit(&lock->state, &expected, 1,
-                                                    memory_order_acquire, memory_order_relaxed)) {
-            return;
-        }
-    }
-    while (atomic_exchange_explicit(&lock->state, 2, memory_order_acquire) != 0) {
-        (void)os_syscall6(SYS_futex, (long)(uintptr_t)&lock->state, FUTEX_WAIT_PRIVATE, 2, 0, 0, 0);
-    }
+    os_lock_await(lock, mine);
 }
 
 MALLOW_INTERNAL void os_lock_drop(struct os_lock *lock) {
@@ -249,25 +282,46 @@ MALLOW_INTERNAL void os_lock_drop(struct os_lock *lock) {
         lock->depth--;
         return;
     }
-    if (atomic_exchange_explicit(&lock->state, 0, memory_order_release) == 2) {
+    const uint64_t before = atomic_exchange_explicit(&lock->state, 0, memory_order_release);
+    if ((before & OS_LOCK_AWAITED) != 0) {
         (void)os_syscall6(SYS_futex, (long)(uintptr_t)&lock->state, FUTEX_WAKE_PRIVATE, 1, 0, 0, 0);
     }
 }
 
-MALLOW_INTERNAL void os_lock_take_for_fork(struct os_lock *lock) {
-    os_lock_take(lock);
+MALLOW_INTERNAL void os_lock_take_for_fork(struct os_lock *lock, bool hurried) {
+    if (os_lock_is_mine(lock)) {
+        lock->interrupted++;
+    } else if (!hurried) {
+        os_lock_take(lock);
+    } else {
+        for (unsigned round = 0; !os_lock_try(lock, os_lock_mine()); round++) {
+            if (round == OS_LOCK_HURRY_ROUNDS) {
+                return;
+            }
+            os_pause(round);
+        }
+    }
     atomic_store_explicit(&lock->fork_thread, os_this_thread(), memory_order_relaxed);
 }
 
 MALLOW_INTERNAL void os_lock_drop_after_fork(struct os_lock *lock) {
+    if (!os_lock_is_mine(lock)) {
+        return; // it was not waited for
+    }
     atomic_store_explicit(&lock->fork_thread, 0, memory_order_relaxed);
-    os_lock_drop(lock);
+    if (lock->interrupted != 0) {
+        lock->interrupted--;
+    } else {
+        os_lock_drop(lock);
+    }
 }
 
 MALLOW_INTERNAL void os_lock_renew(struct os_lock *lock) {
+    const bool stays = os_lock_is_mine(lock) && lock->interrupted != 0;
+    lock->interrupted -= stays;
     lock->depth = 0;
     atomic_store_explicit(&lock->fork_thread, 0, memory_order_relaxed);
-    atomic_store_explicit(&lock->state, 0, memory_order_release);
+    atomic_store_explicit(&lock->state, stays ? os_lock_mine() : 0, memory_order_release);
 }
 
 MALLOW_INTERNAL void os_wait(_Atomic(uint32_t) *word, uint32_t expected, uint64_t nanoseconds) {

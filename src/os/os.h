@@ -104,19 +104,27 @@ MALLOW_INTERNAL void os_write(int fd, const char *text, size_t length);
 // ---- Locks: not recursive, fair enough; all-zero is unlocked ---------------------------
 
 struct os_lock {
-    _Atomic(uint32_t) state;       // 0 free, 1 taken, 2 taken and somebody sleeps
-    uint32_t depth;                // times that the thread below has passed through
+    _Atomic(uint64_t) state;        // 0: free; else its holder and flags, see os.c
+    uint32_t depth;                 // times that the thread below has passed through
+    uint32_t interrupted;           // forks by signal handlers that have interrupted its holder
     _Atomic(uintptr_t) fork_thread; // the thread that holds it across a fork; 0 otherwise
 };
 
+// Whether the calling thread holds the lock: a signal handler can only find that if it has
+// interrupted the holder.
+MALLOW_INTERNAL bool os_lock_is_mine(const struct os_lock *lock);
+
 // Takes the lock for as long as a fork lasts. Other handlers of the fork run on the same thread and
-// may allocate: for that thread the lock is open.
-MALLOW_INTERNAL void os_lock_take_for_fork(struct os_lock *lock);
+// may allocate: for that thread the lock is open. A lock that the calling thread holds already
+// stays its own, after the fork as well. `hurried`: the thread holds a lock that the holder of this
+// one may be waiting for, so this is waited for a moment only (some 20 ms), and then left alone.
+MALLOW_INTERNAL void os_lock_take_for_fork(struct os_lock *lock, bool hurried);
 MALLOW_INTERNAL void os_lock_drop_after_fork(struct os_lock *lock);
 
 MALLOW_INTERNAL void os_lock_take(struct os_lock *lock);
 MALLOW_INTERNAL void os_lock_drop(struct os_lock *lock);
-// In the child of a fork, where whoever held or awaited it is gone.
+// In the child of a fork, where whoever held or awaited it is gone, unless the fork has interrupted
+// its holder.
 MALLOW_INTERNAL void os_lock_renew(struct os_lock *lock);
 
 // Gives way to another thread that is inside a short critical section.

@@ -55,14 +55,21 @@ OVERRIDE void malloc_stats(void) {
     api_control_stats(2);
 }
 
+// The text is too long for the stack of a small thread.
 OVERRIDE int malloc_info(int options, FILE *stream) {
-    char text[16384];
+    enum { TEXT_BYTES = 16384 };
     if (options != 0) {
         errno = EINVAL;
         return -1;
     }
-    const size_t length = bits_min(api_control_xml(text, sizeof text), sizeof text - 1);
-    return fwrite(text, 1, length, stream) == length ? 0 : -1;
+    char *const text = api_malloc(TEXT_BYTES);
+    if (text == NULL) {
+        return -1;
+    }
+    const size_t length = bits_min(api_control_xml(text, TEXT_BYTES), TEXT_BYTES - 1);
+    const bool written = fwrite(text, 1, length, stream) == length;
+    api_free(text);
+    return written ? 0 : -1;
 }
 
 OVERRIDE int mallopt(int parameter, int value) {

@@ -11,6 +11,20 @@
 static struct process process_state;
 
 extern char **environ;
+// glibc's dynamic linker: the stack as the kernel left it, from the count of arguments on.
+extern void *__libc_stack_end __attribute__((weak));
+
+// libc sets `environ` in its constructor; who asks for memory before that (.preinit_array, an IFUNC
+// resolver) has the same options, from behind the arguments on the stack.
+static char **process_environment(void) {
+    enum { ARGUMENTS_MAX = 1 << 24 };
+    if (environ != NULL || &__libc_stack_end == NULL || __libc_stack_end == NULL) {
+        return environ;
+    }
+    const uintptr_t *const words = __libc_stack_end;
+    return words[0] <= ARGUMENTS_MAX && words[1 + words[0]] == 0 ? (char **)&words[2 + words[0]]
+                                                                 : NULL;
+}
 
 static bool process_is_privileged(void) {
     return getauxval(AT_SECURE) != 0;
@@ -32,8 +46,9 @@ MALLOW_INTERNAL void process_apply_options(struct process *process) {
 static void process_start_memory(struct process *process) {
     struct process_options *const options = &process->options;
     process_options_default(options);
-    if (environ != NULL && !process_is_privileged()) {
-        process_options_read(options, environ);
+    char **const environment = process_environment();
+    if (environment != NULL && !process_is_privileged()) {
+        process_options_read(options, environment);
     }
     os_init(&process->os);
     process->os.name_mappings = process_option(options, name_mappings) != 0;

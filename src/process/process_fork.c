@@ -4,16 +4,28 @@
 // Holds    in the child, the heaps of threads that are gone stay as they are: their blocks remain
 //          valid and can be freed; their free memory is not used again, because such a thread may
 //          have been stopped in the middle of an operation.
+//          A fork by a signal handler that has interrupted the holder of a lock of ours finds that
+//          lock its own, in the child as well, where the interrupted call goes on. It does not wait
+//          for ever for the others: who holds one may be waiting for the interrupted call.
 #include "process/process.h"
+
+static bool process_fork_interrupts(const struct process *process) {
+    return os_lock_is_mine(&process->arenas.lock) || os_lock_is_mine(&process->map.lock) ||
+           os_lock_is_mine(&process->meta.lock) || os_lock_is_mine(&process->thins.lock) ||
+           os_lock_is_mine(&process->start_lock) || os_lock_is_mine(&process->fallback_lock) ||
+           os_lock_is_mine(&process->worker.holes.lock) ||
+           os_lock_is_mine(&process->worker.lock) || os_lock_is_mine(&process->shed.lock);
+}
 
 static void process_fork_prepare(void) {
     struct process *const process = process_ready();
-    worker_fork_prepare(&process->worker);
-    os_lock_take_for_fork(&process->start_lock);
-    os_lock_take_for_fork(&process->fallback_lock);
-    os_lock_take_for_fork(&process->thins.lock);
-    arena_fork_prepare(&process->arenas);
-    process_shed_fork_prepare(&process->shed);
+    const bool hurried = process_fork_interrupts(process);
+    worker_fork_prepare(&process->worker, hurried);
+    os_lock_take_for_fork(&process->start_lock, hurried);
+    os_lock_take_for_fork(&process->fallback_lock, hurried);
+    os_lock_take_for_fork(&process->thins.lock, hurried);
+    arena_fork_prepare(&process->arenas, hurried);
+    process_shed_fork_prepare(&process->shed, hurried);
 }
 
 static void process_fork_parent(void) {
@@ -37,7 +49,7 @@ static void process_fork_child(void) {
     // A thread that was collecting for the fallback heap is gone; a new one takes its place.
     struct heap *const fallback =
         atomic_load_explicit(&process->fallback, memory_order_relaxed);
-    if (fallback != NULL &&
+    if (fallback != NULL && !os_lock_is_mine(&process->fallback_lock) &&
         atomic_load_explicit(&fallback->state, memory_order_relaxed) != HEAP_ABANDONED) {
         struct heap *const fresh = heap_create_fallback(&process->shared);
         if (fresh != NULL) {

@@ -110,8 +110,8 @@ MALLOW_INTERNAL bool process_shed_run(struct process_shed *shed, enum mw_shed_re
     return any;
 }
 
-MALLOW_INTERNAL void process_shed_fork_prepare(struct process_shed *shed) {
-    os_lock_take_for_fork(&shed->lock);
+MALLOW_INTERNAL void process_shed_fork_prepare(struct process_shed *shed, bool hurried) {
+    os_lock_take_for_fork(&shed->lock, hurried);
 }
 
 MALLOW_INTERNAL void process_shed_fork_parent(struct process_shed *shed) {

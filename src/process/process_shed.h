@@ -37,7 +37,7 @@ MALLOW_INTERNAL int process_shed_remove(struct process_shed *shed, mw_shed_funct
 MALLOW_INTERNAL bool process_shed_run(struct process_shed *shed, enum mw_shed_reason reason,
                                       uint64_t wanted_bytes, uint64_t held_bytes);
 
-MALLOW_INTERNAL void process_shed_fork_prepare(struct process_shed *shed);
+MALLOW_INTERNAL void process_shed_fork_prepare(struct process_shed *shed, bool hurried);
 MALLOW_INTERNAL void process_shed_fork_parent(struct process_shed *shed);
 // A round of a thread that is gone is over.
 MALLOW_INTERNAL void process_shed_fork_child(struct process_shed *shed);

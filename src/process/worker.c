@@ -251,9 +251,9 @@ MALLOW_INTERNAL void worker_stop(struct worker *worker, bool for_good) {
     }
 }
 
-MALLOW_INTERNAL void worker_fork_prepare(struct worker *worker) {
-    os_lock_take_for_fork(&worker->lock);
-    os_lock_take_for_fork(&worker->holes.lock);
+MALLOW_INTERNAL void worker_fork_prepare(struct worker *worker, bool hurried) {
+    os_lock_take_for_fork(&worker->lock, hurried);
+    os_lock_take_for_fork(&worker->holes.lock, hurried);
 }
 
 MALLOW_INTERNAL void worker_fork_parent(struct worker *worker) {
@@ -262,6 +262,10 @@ MALLOW_INTERNAL void worker_fork_parent(struct worker *worker) {
 }
 
 MALLOW_INTERNAL void worker_fork_child(struct worker *worker) {
+    if (!os_lock_is_mine(&worker->holes.lock)) { // not waited for: its table may be half changed
+        worker->holes.looks = NULL;
+        worker->holes.look_count = 0;
+    }
     os_lock_renew(&worker->holes.lock);
     os_lock_renew(&worker->lock);
     worker_lift_trim(worker, false);

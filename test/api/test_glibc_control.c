@@ -5,7 +5,9 @@
 #include "../support/suite.h"
 
 #include <ctype.h>
+#include <limits.h>
 #include <malloc.h>
+#include <pthread.h>
 
 static size_t live_bytes(void)
 {
@@ -229,9 +231,37 @@ static void malloc_stats_prints_to_stderr(void **state)
     assert_true(length > 60);
 }
 
+// ---- On the smallest stack that a thread may have: what takes more ends in a fault -----------------
+
+static void *call_everything(void *stream)
+{
+    free(realloc(malloc(3 * MIB), 200));
+    assert_int_equal(malloc_info(0, stream), 0);
+    (void)malloc_trim(0);
+    return (void *)(uintptr_t)(mallinfo2().arena > 0);
+}
+
+static void the_smallest_stack_is_enough(void **state)
+{
+    (void)state;
+    pthread_attr_t attributes;
+    pthread_t thread;
+    void *verdict = NULL;
+    FILE *const stream = fopen("/dev/null", "w");
+    assert_non_null(stream);
+    pthread_attr_init(&attributes);
+    assert_int_equal(pthread_attr_setstacksize(&attributes, PTHREAD_STACK_MIN), 0);
+    assert_int_equal(pthread_create(&thread, &attributes, call_everything, stream), 0);
+    assert_int_equal(pthread_join(thread, &verdict), 0);
+    assert_non_null(verdict);
+    fclose(stream);
+    pthread_attr_destroy(&attributes);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(the_smallest_stack_is_enough), // first: stacks of ended threads are larger
         cmocka_unit_test(mallinfo2_follows_live_bytes),
         cmocka_unit_test(mallinfo2_adds_up),
         cmocka_unit_test(mallinfo_is_mallinfo2_in_int),

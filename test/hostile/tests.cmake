@@ -34,6 +34,9 @@ endforeach()
 mallow_preloaded(hostile.early_start check hostile/early_start.c)
 target_link_options(hostile_early_start PRIVATE -Wl,-z,lazy)
 
+mallow_preloaded(hostile.early_options check hostile/early_options.c)
+set_tests_properties(hostile.early_options PROPERTIES ENVIRONMENT "${preload};MALLOW_ARENA_RESERVE=1G")
+
 add_executable(static_load hostile/steady_load.c)
 target_link_libraries(static_load PRIVATE test_flags mallow_static -static)
 mallow_add(hostile.static_program "check;plain" static_load --ours)

@@ -68,6 +68,31 @@ static void large_and_huge_blocks_go_back(void **state)
     assert_true(wait_for_threads(1, END_MS));
 }
 
+// No call of free is made: blocks shrink, in place or by a move.
+static void what_realloc_leaves_goes_back(void **state)
+{
+    (void)state;
+    const struct {
+        size_t from;
+        size_t to;
+    } sizes[] = {{1000, 16}, {600 * KIB, 128 * KIB}, {900 * KIB, 100}, {2 * MIB, 128 * KIB}};
+    for (size_t i = 0; i < COUNT_OF(sizes); i++) {
+        const size_t before = process_rss_kib();
+        struct load load;
+        load_fill(&load, FILL / sizes[i].from, sizes[i].from);
+        for (size_t j = 0; j < load.count; j++) {
+            load.blocks[j] = fam_realloc(load.blocks[j], sizes[i].to);
+            assert_non_null(load.blocks[j]);
+        }
+        load.size = sizes[i].to;
+        // What is left, the list of it, headers of what there was.
+        expect_return(before + load.count * (sizes[i].to + sizeof *load.blocks) / KIB + FILL / KIB / 200);
+        load_check(&load);
+        load_free(&load);
+    }
+    assert_true(wait_for_threads(1, END_MS));
+}
+
 // A thread says that it is done, and then sleeps until it is let go.
 struct meeting {
     sem_t done;
@@ -234,6 +259,7 @@ int main(void)
         cmocka_unit_test(a_small_program_has_one_thread),
         cmocka_unit_test(small_blocks_go_back_and_the_thread_ends),
         cmocka_unit_test(large_and_huge_blocks_go_back),
+        cmocka_unit_test(what_realloc_leaves_goes_back),
         cmocka_unit_test(a_thread_that_frees_and_sleeps_gives_back),
         cmocka_unit_test(what_a_steady_program_frees_it_keeps),
         cmocka_unit_test(a_child_of_a_fork_has_its_own),

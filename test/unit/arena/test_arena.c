@@ -209,12 +209,12 @@ CASE(no_two_spans_overlap_and_the_counts_hold_whatever_is_taken_and_given) {
 }
 
 CASE(the_forking_thread_passes_through_the_locks_that_it_holds) {
-    arena_fork_prepare(set);
+    arena_fork_prepare(set, false);
     const struct arena_span span = take(1, 1);
     arena_give(set, span.slab, 1);
     arena_fork_parent(set);
     arena_world_check(&world);
-    arena_fork_prepare(set);
+    arena_fork_prepare(set, false);
     arena_fork_child(set);
     assert_int_equal(atomic_load(&set->lock.state), 0);
     assert_int_equal(atomic_load(&world.map.lock.state), 0);

@@ -248,7 +248,7 @@ CASE(during_a_fork_the_lock_is_open_to_the_forking_thread_and_to_no_other) {
     pthread_t other;
     os_lock_renew(&lock);
     atomic_store(&arrived, 0);
-    os_lock_take_for_fork(&lock);
+    os_lock_take_for_fork(&lock, false);
     assert_int_equal(pthread_create(&other, NULL, arrive, NULL), 0);
     for (unsigned depth = 1; depth <= 3; depth++) {
         os_lock_take(&lock);
@@ -258,10 +258,10 @@ CASE(during_a_fork_the_lock_is_open_to_the_forking_thread_and_to_no_other) {
         os_lock_drop(&lock);
         assert_int_equal(lock.depth, depth - 1);
     }
-    for (unsigned round = 0; round < 200 && atomic_load(&lock.state) != 2; round++) {
+    for (unsigned round = 0; round < 200 && (atomic_load(&lock.state) & 2) == 0; round++) {
         os_pause(64); // until the other thread sleeps
     }
-    assert_int_equal(atomic_load(&lock.state), 2);
+    assert_true(os_lock_is_mine(&lock) && (atomic_load(&lock.state) & 2) != 0);
     assert_int_equal(atomic_load(&arrived), 0);
     os_lock_drop_after_fork(&lock);
     assert_int_equal(pthread_join(other, NULL), 0);
@@ -272,7 +272,7 @@ CASE(during_a_fork_the_lock_is_open_to_the_forking_thread_and_to_no_other) {
 
 CASE(a_renewed_lock_is_free_whatever_its_state_was) {
     os_lock_renew(&lock);
-    os_lock_take_for_fork(&lock);
+    os_lock_take_for_fork(&lock, false);
     os_lock_take(&lock);
     os_lock_renew(&lock);
     assert_true(unit_is_all(&lock, 0, sizeof lock));
@@ -280,6 +280,56 @@ CASE(a_renewed_lock_is_free_whatever_its_state_was) {
     os_lock_take(&lock);
     os_lock_drop(&lock);
     assert_int_equal(atomic_load(&lock.state), 0);
+}
+
+CASE(a_fork_that_interrupts_the_holder_leaves_the_lock_with_it) {
+    os_lock_renew(&lock);
+    assert_false(os_lock_is_mine(&lock));
+    os_lock_take(&lock);
+    assert_true(os_lock_is_mine(&lock));
+    for (unsigned nested = 0; nested < 2; nested++) { // in the parent
+        os_lock_take_for_fork(&lock, true);
+        os_lock_take(&lock); // for a handler of the program's
+        os_lock_drop(&lock);
+    }
+    os_lock_drop_after_fork(&lock);
+    os_lock_drop_after_fork(&lock);
+    assert_true(os_lock_is_mine(&lock));
+    os_lock_take_for_fork(&lock, true); // in the child
+    os_lock_renew(&lock);
+    assert_true(os_lock_is_mine(&lock));
+    assert_int_equal(lock.fork_thread, 0);
+    os_lock_drop(&lock);
+    assert_true(unit_is_all(&lock, 0, sizeof lock));
+}
+
+static void *take_and_wait(void *barrier) {
+    os_lock_take(&lock);
+    pthread_barrier_wait(barrier);
+    pthread_barrier_wait(barrier);
+    os_lock_drop(&lock);
+    return barrier;
+}
+
+CASE(a_hurried_fork_leaves_anothers_lock_alone) {
+    pthread_barrier_t barrier;
+    pthread_t other;
+    os_lock_renew(&lock);
+    assert_int_equal(pthread_barrier_init(&barrier, NULL, 2), 0);
+    assert_int_equal(pthread_create(&other, NULL, take_and_wait, &barrier), 0);
+    pthread_barrier_wait(&barrier);
+    os_lock_take_for_fork(&lock, true);
+    assert_false(os_lock_is_mine(&lock));
+    assert_int_equal(lock.fork_thread, 0);
+    os_lock_drop_after_fork(&lock);
+    assert_int_not_equal(atomic_load(&lock.state), 0);
+    pthread_barrier_wait(&barrier);
+    assert_int_equal(pthread_join(other, NULL), 0);
+    assert_true(unit_is_all(&lock, 0, sizeof lock));
+    os_lock_take_for_fork(&lock, true);
+    assert_true(os_lock_is_mine(&lock));
+    os_lock_drop_after_fork(&lock);
+    assert_true(unit_is_all(&lock, 0, sizeof lock));
 }
 
 CASE(once_sealed_nothing_is_asked_of_the_kernel) {
@@ -324,6 +374,8 @@ int main(void) {
         OS_CASE(a_lock_lets_one_thread_in_at_a_time),
         OS_CASE(during_a_fork_the_lock_is_open_to_the_forking_thread_and_to_no_other),
         OS_CASE(a_renewed_lock_is_free_whatever_its_state_was),
+        OS_CASE(a_fork_that_interrupts_the_holder_leaves_the_lock_with_it),
+        OS_CASE(a_hurried_fork_leaves_anothers_lock_alone),
     };
     return cmocka_run_group_tests(cases, NULL, NULL);
 }

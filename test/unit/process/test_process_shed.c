@@ -138,7 +138,7 @@ CASE(in_a_forks_child_the_round_of_a_thread_that_is_gone_is_over) {
     shed.runner = 1; // another thread, in its first function
     shed.running = 1;
     assert_false(run());
-    process_shed_fork_prepare(&shed);
+    process_shed_fork_prepare(&shed, false);
     process_shed_fork_child(&shed);
     assert_true(run());
     assert_int_equal(process_shed_remove(&shed, count, &calls[0]), 0);
