@@ -236,7 +236,7 @@ static bool arena_commit_to_locked(struct arena_set *set, struct arena *arena, s
     arena->free_slices -= slice_count;
     __atomic_store_n(&arena->committed_slices, target, __ATOMIC_RELEASE);
     if (unlikely(target >= __atomic_load_n(&set->raise_slices, __ATOMIC_RELAXED))) {
-        os_raise_work(set->os);
+        os_raise(set->os, OS_WORK_GROWN);
     }
     return true;
 }

@@ -50,16 +50,18 @@ static uintptr_t os_map_raw(struct os *os, uintptr_t address, size_t bytes, int 
         return 0;
     }
     os_count(&os->map_count);
-    const long result =
-        os_syscall6(SYS_mmap, (long)address, (long)bytes, protection,
-                    MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | flags, -1, 0);
+    // Since 6.7 Linux takes MAP_STACK, which means nothing else, for MADV_NOHUGEPAGE.
+    const long result = os_syscall6(SYS_mmap, (long)address, (long)bytes, protection,
+                                    MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | flags |
+                                        (os->keeps_small ? MAP_STACK : 0),
+                                    -1, 0);
     if (os_failed(result)) {
         return 0;
     }
     if (protection == (PROT_READ | PROT_WRITE)) {
         os_name(os, (uintptr_t)result, bytes);
     }
-    if (unlikely(os->keeps_small) && protection != PROT_NONE) {
+    if (unlikely(os->keeps_by_advice) && protection != PROT_NONE) {
         os_count(&os->advise_count);
         (void)os_syscall6(SYS_madvise, result, (long)bytes, MADV_NOHUGEPAGE, 0, 0, 0);
     }

@@ -39,11 +39,9 @@ static void process_start_memory(struct process *process) {
     process->os.name_mappings = process_option(options, name_mappings) != 0;
     process_limit_apply(process, PROCESS_LIMIT_COMPLAINS); // before anything is held
     // Without the option the kernel's own policy holds.
-    const enum os_huge_setting huge = process_option(options, huge_pages) != 0
-                                          ? os_huge_setting(&process->os)
-                                          : OS_HUGE_NEVER;
-    process->os.keeps_small = huge == OS_HUGE_ALWAYS;
-    process->os.polls_growth = huge != OS_HUGE_NEVER;
+    const bool huge = process_option(options, huge_pages) != 0 &&
+                      os_huge_start(&process->os, os_kernel_version());
+    process->os.polls_growth = huge;
     meta_init(&process->meta, &process->os);
     meta_lend(&process->meta, process->first_memory, sizeof process->first_memory);
     address_map_init(&process->map, &process->meta);
@@ -53,7 +51,7 @@ static void process_start_memory(struct process *process) {
                   process_option(options, huge_cache));
     thin_set_init(&process->thins, &process->arenas);
     promote_init(&process->worker.promote, &process->arenas, &process->huges,
-                 huge != OS_HUGE_NEVER && os_huge_is_affordable(&process->os));
+                 huge);
     process->worker.os = &process->os;
     process->worker.arenas = &process->arenas;
     process->worker.huges = &process->huges;

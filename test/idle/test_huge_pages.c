@@ -14,7 +14,7 @@
 #include <sys/prctl.h>
 #include <sys/wait.h>
 
-enum { SKIPPED = 77, FILL = 96 << 20, BLOCK = 1000, PROMOTE_MS = 20000, NEVER_MS = 3000 };
+enum { SKIPPED = 77, FILL = 96 << 20, BLOCK = 1000, PROMOTE_MS = 60000, NEVER_MS = 3000 };
 
 static const char setting_path[] = "/sys/kernel/mm/transparent_hugepage/enabled";
 
