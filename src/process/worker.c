@@ -219,12 +219,14 @@ MALLOW_INTERNAL void worker_poll(struct worker *worker, const void *caller, bool
         return; // sealed: nothing may be given back
     }
     const int error = errno;
-    if (worker_has_grown_only(worker) && !worker_may_promote(worker)) {
-        // Nothing to do: the limits of growth are lifted with that.
-        atomic_fetch_and_explicit(&worker->os->work, ~(uint32_t)OS_WORK_GROWN,
-                                  memory_order_relaxed);
-    } else if (worker_may_start(worker, (uintptr_t)caller)) {
-        worker_start(worker);
+    if (worker_may_start(worker, (uintptr_t)caller)) {
+        if (worker_has_grown_only(worker) && !worker_may_promote(worker)) {
+            // Nothing to do, nor ever: with that, growth is no work any more.
+            atomic_fetch_and_explicit(&worker->os->work, ~(uint32_t)OS_WORK_GROWN,
+                                      memory_order_relaxed);
+        } else {
+            worker_start(worker);
+        }
     } else if (may_enter) {
         worker_step(worker, heap_current());
     }
