@@ -14,6 +14,7 @@
 #include "os/cgroup.c"
 #include "os/os_pages.c"
 #include "os/os_huge.c"
+#include "os/os_node.c"
 #include "os/fatal.c"
 
 #include "pool/pool_status.c"
@@ -41,6 +42,7 @@
 #include "arena/arena.c"
 #include "arena/arena_grow.c"
 #include "arena/arena_idle.c"
+#include "arena/arena_node.c"
 #include "arena/huge.c"
 #include "arena/huge_cache.c"
 #include "arena/thin.c"

@@ -2,6 +2,7 @@
 // Arena: taking and giving spans. See arena.h.
 #include "arena/arena.h"
 
+#include "arena/arena_node.h"
 #include "base/bits.h"
 
 MALLOW_INTERNAL void arena_set_init(struct arena_set *set, struct os *os, struct meta *meta,
@@ -138,7 +139,32 @@ static bool arena_take_grown_locked(struct arena_set *set, struct arena *arena,
     span->address = arena->base + (slice << MALLOW_SLICE_SHIFT);
     span->zeroed = true;
     span->grown = true;
+    arena_node_learn_locked(set);
+    if (unlikely(set->nodes != NULL) && arena == &set->primary) {
+        arena_node_taken_locked(set, (unsigned)(slice / MALLOW_CHUNK_SLICES), arena_node_mark(set));
+    }
     return true;
+}
+
+// The same in the primary arena of a machine with several nodes: a span of the caller's node, else
+// a new one. False: there is neither.
+static MALLOW_NOINLINE bool arena_take_near_locked(struct arena_set *set,
+                                                   const struct arena_request *request,
+                                                   struct arena_span *span) {
+    struct arena *const arena = &set->primary;
+    const uint8_t mark = arena_node_mark(set);
+    const struct chunk_place place =
+        arena_node_find_locked(set, request->slice_count, request->align_slices, mark);
+    if (!place.found) {
+        (void)arena_take_grown_locked(set, arena, request, span);
+        span->refused = false; // what other nodes have left is charged already
+        return span->slab != NULL;
+    }
+    if (arena_charge_locked(set, arena, place, request->slice_count, request->level)) {
+        arena_take_at_locked(set, arena, place, request->slice_count, span);
+        arena_node_taken_locked(set, place.chunk_index, mark);
+    }
+    return span->slab != NULL;
 }
 
 // Takes a span from `arena`, committing more of it if need be; false: it has none. True also where
@@ -178,7 +204,9 @@ MALLOW_INTERNAL struct arena_span arena_take_charged(struct arena_set *set, unsi
     const struct arena_request request = {slice_count, align_slices, level};
     struct arena_span span = {.slab = NULL};
     os_lock_take(&set->lock);
-    if (unlikely(!arena_take_from_locked(set, &set->primary, &request, &span))) {
+    if (unlikely(set->nodes != NULL) && arena_take_near_locked(set, &request, &span)) {
+        // of the caller's own node
+    } else if (unlikely(!arena_take_from_locked(set, &set->primary, &request, &span))) {
         (void)arena_take_secondary_locked(set, &request, &span);
     }
     os_lock_drop(&set->lock);
@@ -197,6 +225,9 @@ MALLOW_INTERNAL size_t arena_purge_span_locked(struct arena_set *set, struct are
     }
     arena_split_locked(set, address);
     chunk_map_clean(&arena->map, chunk_index, slice_index, slice_count);
+    if (arena == &set->primary) {
+        arena_node_cleaned_locked(set, chunk_index);
+    }
     arena_less_dirty_locked(set, slice_count);
     os_charge_release(set->os, bytes);
     atomic_fetch_add_explicit(&set->purged_bytes, bytes, memory_order_relaxed);

@@ -80,6 +80,7 @@ struct arena_set {
     struct slab *given;             // the span given last; under lock
     bool low;                       // arena_prepare has work; written under lock, read by any
     struct arena_age *ages;         // of the primary arena's chunks; NULL: none; under lock
+    uint8_t *nodes;                 // whose node's its chunks are; NULL: one node; under lock
     size_t raise_slices;            // committed so many, somebody is to look for dense chunks
     _Atomic(uint64_t) split_count;  // huge pages of chunks that a purge has split
     _Atomic(uint64_t) purged_bytes; // so far

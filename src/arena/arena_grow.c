@@ -2,6 +2,7 @@
 // Arena growth: reserving arenas, committing more of them, giving them back. See arena.h.
 #include "arena/arena.h"
 
+#include "arena/arena_node.h"
 #include "base/bits.h"
 #include "os/os_pages.h"
 
@@ -338,6 +339,9 @@ MALLOW_INTERNAL size_t arena_decommit_locked(struct arena_set *set, struct arena
                                       (unsigned)(slice % MALLOW_CHUNK_SLICES), 1);
     }
     arena_less_dirty_locked(set, dirty_count);
+    if (arena == &set->primary) {
+        arena_node_decommitted_locked(set, end);
+    }
     os_charge_release(set->os, dirty_count << MALLOW_SLICE_SHIFT);
     arena->free_slices -= count;
     __atomic_store_n(&arena->committed_slices, end, __ATOMIC_RELEASE);

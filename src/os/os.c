@@ -29,6 +29,9 @@ MALLOW_INTERNAL void os_init(struct os *os) {
     os_charge_init(os);
     const unsigned long page_bytes = getauxval(AT_PAGESZ);
     os->page_bytes = page_bytes != 0 ? page_bytes : 4096;
+#if defined(__x86_64__)
+    os->knows_node = getauxval(AT_SYSINFO_EHDR) != 0; // an emulator has no vDSO
+#endif
     struct rlimit limit = {RLIM_INFINITY, RLIM_INFINITY};
     const long result =
         os_syscall6(SYS_prlimit64, 0, RLIMIT_AS, 0, (long)(uintptr_t)&limit, 0, 0);

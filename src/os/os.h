@@ -27,6 +27,8 @@ struct os {
     bool polls_growth;               // growth may be work (huge pages are wanted)
     bool keeps_small;                // no fault in our mappings is to make a huge page
     bool keeps_by_advice;            // the kernel does not take that from mmap: a second call
+    bool knows_node;                 // a thread's NUMA node is to be had without a system call
+    _Atomic(uint32_t) node_pretended; // for tests: the NUMA node that every thread is on, and one
     _Atomic(uint64_t) map_count;     // calls by kind, relaxed
     _Atomic(uint64_t) unmap_count;
     _Atomic(uint64_t) advise_count;
