@@ -15,6 +15,7 @@
 #include "os/os_pages.c"
 #include "os/os_huge.c"
 #include "os/os_node.c"
+#include "os/os_giant.c"
 #include "os/fatal.c"
 
 #include "pool/pool_status.c"
@@ -43,6 +44,7 @@
 #include "arena/arena_grow.c"
 #include "arena/arena_idle.c"
 #include "arena/arena_node.c"
+#include "arena/arena_giant.c"
 #include "arena/huge.c"
 #include "arena/huge_cache.c"
 #include "arena/thin.c"
@@ -68,6 +70,7 @@
 #include "process/process_shed.c"
 #include "process/process_limit.c"
 #include "process/process_report.c"
+#include "process/process_giant.c"
 #include "process/process_realtime.c"
 #include "process/worker.c"
 #include "process/worker_tick.c"

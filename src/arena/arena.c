@@ -87,7 +87,7 @@ static void arena_take_at_locked(struct arena_set *set, struct arena *arena,
     arena_set_low_locked(set);
     span->slab = &arena->slabs[arena_slot_of(arena, slice)];
     span->address = arena->base + (slice << MALLOW_SLICE_SHIFT);
-    span->zeroed = dirty_count == 0;
+    span->zeroed = dirty_count == 0 && !arena_is_giant(arena, place.chunk_index);
 }
 
 // Free slices that have their pages still are charged already; the others are now.
@@ -96,6 +96,9 @@ static bool arena_charge_locked(struct arena_set *set, const struct arena *arena
                                 enum os_charge_level level) {
     const uint32_t mask =
         (uint32_t)(((UINT64_C(1) << slice_count) - 1) << place.slice_index);
+    if (unlikely(arena_is_giant(arena, place.chunk_index))) {
+        return true;
+    }
     const uint32_t dirty = chunk_map_chunk(&arena->map, place.chunk_index)->dirty_mask & mask;
     return os_charge_take(set->os, level,
                           (size_t)(slice_count - bits_count(dirty)) << MALLOW_SLICE_SHIFT);
@@ -124,8 +127,11 @@ struct arena_request {
 // Commits more of `arena` for a span, which is charged first.
 static bool arena_take_grown_locked(struct arena_set *set, struct arena *arena,
                                     const struct arena_request *request, struct arena_span *span) {
-    const size_t bytes = (size_t)request->slice_count << MALLOW_SLICE_SHIFT;
+    size_t bytes = (size_t)request->slice_count << MALLOW_SLICE_SHIFT;
     size_t slice = 0;
+    if (unlikely(arena->committed_slices + 2 * MALLOW_CHUNK_SLICES <= arena->giant_slices)) {
+        bytes = 0; // wherever it comes to lie it is on a giant page, which is charged already
+    }
     if (!os_charge_take(set->os, request->level, bytes)) {
         span->refused = true;
         return true;
@@ -133,6 +139,9 @@ static bool arena_take_grown_locked(struct arena_set *set, struct arena *arena,
     if (!arena_commit_locked(set, arena, request->slice_count, request->align_slices, &slice)) {
         os_charge_release(set->os, bytes);
         return false;
+    }
+    if (unlikely(slice < arena->giant_slices)) {
+        os_charge_release(set->os, bytes);
     }
     arena_set_low_locked(set);
     span->slab = &arena->slabs[arena_slot_of(arena, slice)];
@@ -261,11 +270,13 @@ MALLOW_INTERNAL void arena_give(struct arena_set *set, struct slab *slab, unsign
     os_lock_take(&set->lock);
     struct arena *const arena = arena_of_slot_locked(set, slab);
     const size_t slice = arena_slice_of(arena, slab);
-    chunk_map_give(&arena->map, (unsigned)(slice / MALLOW_CHUNK_SLICES),
-                   (unsigned)(slice % MALLOW_CHUNK_SLICES), slice_count, true);
+    const unsigned chunk_index = (unsigned)(slice / MALLOW_CHUNK_SLICES);
+    const bool dirty = !arena_is_giant(arena, chunk_index);
+    chunk_map_give(&arena->map, chunk_index, (unsigned)(slice % MALLOW_CHUNK_SLICES), slice_count,
+                   dirty);
     arena->free_slices += slice_count;
     set->given = slab;
-    arena_set_dirty_locked(set, set->dirty_slices + slice_count);
+    arena_set_dirty_locked(set, set->dirty_slices + (dirty ? slice_count : 0));
     arena_owe_beyond_room_locked(set);
     if (set->dirty_slices > MALLOW_WORK_BYTES >> MALLOW_SLICE_SHIFT) {
         os_raise_work(set->os);

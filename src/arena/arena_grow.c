@@ -4,6 +4,7 @@
 
 #include "arena/arena_node.h"
 #include "base/bits.h"
+#include "os/os_giant.h"
 #include "os/os_pages.h"
 
 enum {
@@ -108,7 +109,9 @@ MALLOW_INTERNAL bool arena_reserve(struct arena *arena, struct os *os, size_t by
     const struct arena_layout layout = arena_layout_of(slice_count);
     const size_t head_bytes = bits_align_up(layout.total_bytes, MALLOW_CHUNK_BYTES);
     // Whole batches of headers lie side by side, also where the table wraps round.
-    const size_t base_align = masked ? bits_min(bytes, ARENA_BATCH_BYTES) : MALLOW_CHUNK_BYTES;
+    const size_t base_align = !masked           ? MALLOW_CHUNK_BYTES
+                              : os->wants_giant ? OS_GIANT_BYTES
+                                                : bits_min(bytes, ARENA_BATCH_BYTES);
     const uintptr_t base = arena_reserve_space(os, head_bytes, bytes, base_align);
     if (base == 0) {
         return false;
@@ -216,6 +219,13 @@ static void arena_open_slices(struct arena *arena, size_t slice, size_t end, uin
     }
 }
 
+// Giant pages are there already.
+static bool arena_commit_blocks(const struct arena *arena, struct os *os, size_t target) {
+    const size_t first = bits_max(arena->committed_slices, arena->giant_slices);
+    return first >= target || os_commit(os, arena->base + (first << MALLOW_SLICE_SHIFT),
+                                        (target - first) << MALLOW_SLICE_SHIFT);
+}
+
 // Commits slices up to `target`, which are free then, but for `slice_count` from `start` on.
 static bool arena_commit_to_locked(struct arena_set *set, struct arena *arena, size_t target,
                                    size_t start, unsigned slice_count) {
@@ -223,8 +233,7 @@ static bool arena_commit_to_locked(struct arena_set *set, struct arena *arena, s
     if (target <= committed ||
         !arena_commit_groups(arena, set->os, target, OS_CHARGE_RESERVE) ||
         !arena_commit_headers(arena, set->os, target) ||
-        !os_commit(set->os, arena->base + (committed << MALLOW_SLICE_SHIFT),
-                   (target - committed) << MALLOW_SLICE_SHIFT)) {
+        !arena_commit_blocks(arena, set->os, target)) {
         return false;
     }
     for (size_t slice = committed; slice < target;) {
@@ -316,9 +325,9 @@ MALLOW_INTERNAL size_t arena_decommit_locked(struct arena_set *set, struct arena
     if (set->os->sealed) {
         return 0;
     }
-    // Down to the last slice that is in use.
+    // Down to the last slice that is in use, or on a giant page.
     size_t end = arena->committed_slices;
-    while (end > 0) {
+    while (end > arena->giant_slices) {
         const size_t slice = end - 1;
         const struct chunk *const chunk =
             chunk_map_chunk(&arena->map, (unsigned)(slice / MALLOW_CHUNK_SLICES));
@@ -327,7 +336,7 @@ MALLOW_INTERNAL size_t arena_decommit_locked(struct arena_set *set, struct arena
         }
         end--;
     }
-    const size_t count = arena->committed_slices - end;
+    const size_t count = arena->committed_slices - bits_min(end, arena->committed_slices);
     if (count == 0 || !os_decommit(set->os, arena->base + (end << MALLOW_SLICE_SHIFT),
                                    count << MALLOW_SLICE_SHIFT)) {
         return 0;

@@ -112,7 +112,8 @@ static bool promote_is_thin(const struct arena *arena, size_t chunk) {
 }
 
 static bool promote_is_full(const struct arena *arena, size_t chunk) {
-    return chunk_map_chunk(&arena->map, (unsigned)chunk)->free_mask == 0 &&
+    return !arena_is_giant(arena, (unsigned)chunk) &&
+           chunk_map_chunk(&arena->map, (unsigned)chunk)->free_mask == 0 &&
            !promote_is_thin(arena, chunk);
 }
 

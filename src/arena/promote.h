@@ -56,7 +56,8 @@ MALLOW_INTERNAL void promote_want(struct promote *promote, bool wanted);
 MALLOW_INTERNAL size_t promote_look(struct promote *promote);
 
 // Promotes the next ripe chunk: three system calls, or one; or finds out how dense some are, in a
-// call each, at most PROMOTE_MEASURE_MAX. False: there is no ripe one left, or no memory for it now.
+// call each, at most PROMOTE_MEASURE_MAX. False: there is no ripe one left, or no memory for it
+// now.
 MALLOW_INTERNAL bool promote_one(struct promote *promote);
 
 #endif

@@ -133,7 +133,8 @@ MALLOW_INTERNAL bool os_unmap(struct os *os, uintptr_t address, size_t bytes) {
 }
 
 MALLOW_INTERNAL bool os_purge(struct os *os, uintptr_t address, size_t bytes) {
-    if (unlikely(os->sealed)) {
+    // Of a part of a giant page the kernel says that it has, and does nothing.
+    if (unlikely(os->sealed) || unlikely(address - os->giant_address < os->giant_bytes)) {
         return false;
     }
     os_count(&os->advise_count);

@@ -3,8 +3,8 @@
 //
 // Owns     nothing.
 // Threads  any.
-// Holds    no call touches errno. Where nothing can be learned without entering the kernel (no vDSO,
-//          or not x86-64) all is node 0, as on a machine that has one node.
+// Holds    no call touches errno. Where a thread's node cannot be learned without entering the
+//          kernel (no vDSO, or not x86-64) it is 0, as on a machine that has one node.
 #ifndef MALLOW_OS_NODE_H
 #define MALLOW_OS_NODE_H
 

@@ -42,11 +42,13 @@ static void process_start_memory(struct process *process) {
     const bool huge = process_option(options, huge_pages) != 0 &&
                       os_huge_start(&process->os, os_kernel_version());
     process->os.polls_growth = huge;
+    process->os.wants_giant = process_option(options, giant_pages) != 0;
     meta_init(&process->meta, &process->os);
     meta_lend(&process->meta, process->first_memory, sizeof process->first_memory);
     address_map_init(&process->map, &process->meta);
     arena_set_init(&process->arenas, &process->os, &process->meta, &process->map,
                    process_option(options, arena_reserve));
+    process_start_giant(process);
     huge_set_init(&process->huges, &process->os, &process->meta, &process->map,
                   process_option(options, huge_cache));
     thin_set_init(&process->thins, &process->arenas);

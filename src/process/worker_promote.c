@@ -73,7 +73,8 @@ static void worker_make_huge(struct worker *worker) {
     const uint64_t start_us = promote_now_us();
     (void)promote_one(&worker->promote);
     const uint64_t end_us = promote_now_us();
-    const uint64_t rest_us = bits_min((end_us - start_us) * PROMOTE_REST_SHARE, PROMOTE_REST_MAX_US);
+    const uint64_t rest_us =
+        bits_min((end_us - start_us) * PROMOTE_REST_SHARE, PROMOTE_REST_MAX_US);
     worker->promote_at_us = end_us + bits_max(rest_us, PROMOTE_GAP_US);
     worker->calm_entries += os_entries(worker->os) - entries;
     worker->calm_faults += os_fault_count() - faults;
