@@ -2,6 +2,7 @@
 // Arena: taking and giving spans. See arena.h.
 #include "arena/arena.h"
 
+#include "arena/arena_node.h"
 #include "base/bits.h"
 
 MALLOW_INTERNAL void arena_set_init(struct arena_set *set, struct os *os, struct meta *meta,
@@ -86,7 +87,7 @@ static void arena_take_at_locked(struct arena_set *set, struct arena *arena,
     arena_set_low_locked(set);
     span->slab = &arena->slabs[arena_slot_of(arena, slice)];
     span->address = arena->base + (slice << MALLOW_SLICE_SHIFT);
-    span->zeroed = dirty_count == 0;
+    span->zeroed = dirty_count == 0 && !arena_is_giant(arena, place.chunk_index);
 }
 
 // Free slices that have their pages still are charged already; the others are now.
@@ -95,6 +96,9 @@ static bool arena_charge_locked(struct arena_set *set, const struct arena *arena
                                 enum os_charge_level level) {
     const uint32_t mask =
         (uint32_t)(((UINT64_C(1) << slice_count) - 1) << place.slice_index);
+    if (unlikely(arena_is_giant(arena, place.chunk_index))) {
+        return true;
+    }
     const uint32_t dirty = chunk_map_chunk(&arena->map, place.chunk_index)->dirty_mask & mask;
     return os_charge_take(set->os, level,
                           (size_t)(slice_count - bits_count(dirty)) << MALLOW_SLICE_SHIFT);
@@ -123,8 +127,11 @@ struct arena_request {
 // Commits more of `arena` for a span, which is charged first.
 static bool arena_take_grown_locked(struct arena_set *set, struct arena *arena,
                                     const struct arena_request *request, struct arena_span *span) {
-    const size_t bytes = (size_t)request->slice_count << MALLOW_SLICE_SHIFT;
+    size_t bytes = (size_t)request->slice_count << MALLOW_SLICE_SHIFT;
     size_t slice = 0;
+    if (unlikely(arena->committed_slices + 2 * MALLOW_CHUNK_SLICES <= arena->giant_slices)) {
+        bytes = 0; // wherever it comes to lie it is on a giant page, which is charged already
+    }
     if (!os_charge_take(set->os, request->level, bytes)) {
         span->refused = true;
         return true;
@@ -133,12 +140,40 @@ static bool arena_take_grown_locked(struct arena_set *set, struct arena *arena,
         os_charge_release(set->os, bytes);
         return false;
     }
+    if (unlikely(slice < arena->giant_slices)) {
+        os_charge_release(set->os, bytes);
+    }
     arena_set_low_locked(set);
     span->slab = &arena->slabs[arena_slot_of(arena, slice)];
     span->address = arena->base + (slice << MALLOW_SLICE_SHIFT);
     span->zeroed = true;
     span->grown = true;
+    arena_node_learn_locked(set);
+    if (unlikely(set->nodes != NULL) && arena == &set->primary) {
+        arena_node_taken_locked(set, (unsigned)(slice / MALLOW_CHUNK_SLICES), arena_node_mark(set));
+    }
     return true;
+}
+
+// The same in the primary arena of a machine with several nodes: a span of the caller's node, else
+// a new one. False: there is neither.
+static MALLOW_NOINLINE bool arena_take_near_locked(struct arena_set *set,
+                                                   const struct arena_request *request,
+                                                   struct arena_span *span) {
+    struct arena *const arena = &set->primary;
+    const uint8_t mark = arena_node_mark(set);
+    const struct chunk_place place =
+        arena_node_find_locked(set, request->slice_count, request->align_slices, mark);
+    if (!place.found) {
+        (void)arena_take_grown_locked(set, arena, request, span);
+        span->refused = false; // what other nodes have left is charged already
+        return span->slab != NULL;
+    }
+    if (arena_charge_locked(set, arena, place, request->slice_count, request->level)) {
+        arena_take_at_locked(set, arena, place, request->slice_count, span);
+        arena_node_taken_locked(set, place.chunk_index, mark);
+    }
+    return span->slab != NULL;
 }
 
 // Takes a span from `arena`, committing more of it if need be; false: it has none. True also where
@@ -178,7 +213,9 @@ MALLOW_INTERNAL struct arena_span arena_take_charged(struct arena_set *set, unsi
     const struct arena_request request = {slice_count, align_slices, level};
     struct arena_span span = {.slab = NULL};
     os_lock_take(&set->lock);
-    if (unlikely(!arena_take_from_locked(set, &set->primary, &request, &span))) {
+    if (unlikely(set->nodes != NULL) && arena_take_near_locked(set, &request, &span)) {
+        // of the caller's own node
+    } else if (unlikely(!arena_take_from_locked(set, &set->primary, &request, &span))) {
         (void)arena_take_secondary_locked(set, &request, &span);
     }
     os_lock_drop(&set->lock);
@@ -197,6 +234,9 @@ MALLOW_INTERNAL size_t arena_purge_span_locked(struct arena_set *set, struct are
     }
     arena_split_locked(set, address);
     chunk_map_clean(&arena->map, chunk_index, slice_index, slice_count);
+    if (arena == &set->primary) {
+        arena_node_cleaned_locked(set, chunk_index);
+    }
     arena_less_dirty_locked(set, slice_count);
     os_charge_release(set->os, bytes);
     atomic_fetch_add_explicit(&set->purged_bytes, bytes, memory_order_relaxed);
@@ -230,11 +270,13 @@ MALLOW_INTERNAL void arena_give(struct arena_set *set, struct slab *slab, unsign
     os_lock_take(&set->lock);
     struct arena *const arena = arena_of_slot_locked(set, slab);
     const size_t slice = arena_slice_of(arena, slab);
-    chunk_map_give(&arena->map, (unsigned)(slice / MALLOW_CHUNK_SLICES),
-                   (unsigned)(slice % MALLOW_CHUNK_SLICES), slice_count, true);
+    const unsigned chunk_index = (unsigned)(slice / MALLOW_CHUNK_SLICES);
+    const bool dirty = !arena_is_giant(arena, chunk_index);
+    chunk_map_give(&arena->map, chunk_index, (unsigned)(slice % MALLOW_CHUNK_SLICES), slice_count,
+                   dirty);
     arena->free_slices += slice_count;
     set->given = slab;
-    arena_set_dirty_locked(set, set->dirty_slices + slice_count);
+    arena_set_dirty_locked(set, set->dirty_slices + (dirty ? slice_count : 0));
     arena_owe_beyond_room_locked(set);
     if (set->dirty_slices > MALLOW_WORK_BYTES >> MALLOW_SLICE_SHIFT) {
         os_raise_work(set->os);

@@ -32,6 +32,7 @@ struct arena {
     size_t reserved_bytes;
     // Changes with every span.
     size_t committed_slices;     // readable and writable, from below
+    size_t giant_slices;         // on giant pages, from below (arena_giant.h)
     size_t header_slices;        // slices whose headers and remote parts are writable
     size_t remote_slices;        // the same, or a batch more: remote parts come first
     struct chunk_map map;
@@ -80,6 +81,7 @@ struct arena_set {
     struct slab *given;             // the span given last; under lock
     bool low;                       // arena_prepare has work; written under lock, read by any
     struct arena_age *ages;         // of the primary arena's chunks; NULL: none; under lock
+    uint8_t *nodes;                 // whose node's its chunks are; NULL: one node; under lock
     size_t raise_slices;            // committed so many, somebody is to look for dense chunks
     _Atomic(uint64_t) split_count;  // huge pages of chunks that a purge has split
     _Atomic(uint64_t) purged_bytes; // so far
@@ -176,6 +178,11 @@ MALLOW_INLINE size_t arena_slot_of(const struct arena *arena, size_t slice) {
 
 MALLOW_INLINE size_t arena_slice_of(const struct arena *arena, const struct slab *slab) {
     return ((size_t)(slab - arena->slabs) - arena->rotation) & arena->slot_mask;
+}
+
+// Whether a chunk is on giant pages (arena_giant.h).
+MALLOW_INLINE bool arena_is_giant(const struct arena *arena, unsigned chunk_index) {
+    return (size_t)chunk_index * MALLOW_CHUNK_SLICES < arena->giant_slices;
 }
 
 // The header slot of the slice that `address` lies in. Slots of one chunk are side by side.

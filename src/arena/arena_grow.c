@@ -2,7 +2,9 @@
 // Arena growth: reserving arenas, committing more of them, giving them back. See arena.h.
 #include "arena/arena.h"
 
+#include "arena/arena_node.h"
 #include "base/bits.h"
+#include "os/os_giant.h"
 #include "os/os_pages.h"
 
 enum {
@@ -107,7 +109,9 @@ MALLOW_INTERNAL bool arena_reserve(struct arena *arena, struct os *os, size_t by
     const struct arena_layout layout = arena_layout_of(slice_count);
     const size_t head_bytes = bits_align_up(layout.total_bytes, MALLOW_CHUNK_BYTES);
     // Whole batches of headers lie side by side, also where the table wraps round.
-    const size_t base_align = masked ? bits_min(bytes, ARENA_BATCH_BYTES) : MALLOW_CHUNK_BYTES;
+    const size_t base_align = !masked           ? MALLOW_CHUNK_BYTES
+                              : os->wants_giant ? OS_GIANT_BYTES
+                                                : bits_min(bytes, ARENA_BATCH_BYTES);
     const uintptr_t base = arena_reserve_space(os, head_bytes, bytes, base_align);
     if (base == 0) {
         return false;
@@ -215,6 +219,13 @@ static void arena_open_slices(struct arena *arena, size_t slice, size_t end, uin
     }
 }
 
+// Giant pages are there already.
+static bool arena_commit_blocks(const struct arena *arena, struct os *os, size_t target) {
+    const size_t first = bits_max(arena->committed_slices, arena->giant_slices);
+    return first >= target || os_commit(os, arena->base + (first << MALLOW_SLICE_SHIFT),
+                                        (target - first) << MALLOW_SLICE_SHIFT);
+}
+
 // Commits slices up to `target`, which are free then, but for `slice_count` from `start` on.
 static bool arena_commit_to_locked(struct arena_set *set, struct arena *arena, size_t target,
                                    size_t start, unsigned slice_count) {
@@ -222,8 +233,7 @@ static bool arena_commit_to_locked(struct arena_set *set, struct arena *arena, s
     if (target <= committed ||
         !arena_commit_groups(arena, set->os, target, OS_CHARGE_RESERVE) ||
         !arena_commit_headers(arena, set->os, target) ||
-        !os_commit(set->os, arena->base + (committed << MALLOW_SLICE_SHIFT),
-                   (target - committed) << MALLOW_SLICE_SHIFT)) {
+        !arena_commit_blocks(arena, set->os, target)) {
         return false;
     }
     for (size_t slice = committed; slice < target;) {
@@ -236,7 +246,7 @@ static bool arena_commit_to_locked(struct arena_set *set, struct arena *arena, s
     arena->free_slices -= slice_count;
     __atomic_store_n(&arena->committed_slices, target, __ATOMIC_RELEASE);
     if (unlikely(target >= __atomic_load_n(&set->raise_slices, __ATOMIC_RELAXED))) {
-        os_raise_work(set->os);
+        os_raise(set->os, OS_WORK_GROWN);
     }
     return true;
 }
@@ -315,9 +325,9 @@ MALLOW_INTERNAL size_t arena_decommit_locked(struct arena_set *set, struct arena
     if (set->os->sealed) {
         return 0;
     }
-    // Down to the last slice that is in use.
+    // Down to the last slice that is in use, or on a giant page.
     size_t end = arena->committed_slices;
-    while (end > 0) {
+    while (end > arena->giant_slices) {
         const size_t slice = end - 1;
         const struct chunk *const chunk =
             chunk_map_chunk(&arena->map, (unsigned)(slice / MALLOW_CHUNK_SLICES));
@@ -326,7 +336,7 @@ MALLOW_INTERNAL size_t arena_decommit_locked(struct arena_set *set, struct arena
         }
         end--;
     }
-    const size_t count = arena->committed_slices - end;
+    const size_t count = arena->committed_slices - bits_min(end, arena->committed_slices);
     if (count == 0 || !os_decommit(set->os, arena->base + (end << MALLOW_SLICE_SHIFT),
                                    count << MALLOW_SLICE_SHIFT)) {
         return 0;
@@ -338,6 +348,9 @@ MALLOW_INTERNAL size_t arena_decommit_locked(struct arena_set *set, struct arena
                                       (unsigned)(slice % MALLOW_CHUNK_SLICES), 1);
     }
     arena_less_dirty_locked(set, dirty_count);
+    if (arena == &set->primary) {
+        arena_node_decommitted_locked(set, end);
+    }
     os_charge_release(set->os, dirty_count << MALLOW_SLICE_SHIFT);
     arena->free_slices -= count;
     __atomic_store_n(&arena->committed_slices, end, __ATOMIC_RELEASE);

@@ -131,6 +131,12 @@ static struct chunk_place map_find_in(const struct chunk_map *map, unsigned chun
                        : (struct chunk_place){false, 0, 0};
 }
 
+MALLOW_INTERNAL struct chunk_place chunk_map_find_in(const struct chunk_map *map,
+                                                     unsigned chunk_index, unsigned slice_count,
+                                                     unsigned align_slices) {
+    return map_find_in(map, chunk_index, slice_count, map_aligned_mask(align_slices));
+}
+
 MALLOW_INTERNAL bool chunk_map_has(const struct chunk_map *map, unsigned row) {
     for (unsigned word = 0; word < map->word_count; word++) {
         if (map->summary[row][word] != 0) {

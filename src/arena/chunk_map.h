@@ -64,6 +64,11 @@ struct chunk_place {
 MALLOW_INTERNAL struct chunk_place chunk_map_find(const struct chunk_map *map, unsigned slice_count,
                                                   unsigned align_slices);
 
+// The same in one chunk.
+MALLOW_INTERNAL struct chunk_place chunk_map_find_in(const struct chunk_map *map,
+                                                     unsigned chunk_index, unsigned slice_count,
+                                                     unsigned align_slices);
+
 // Marks slices as in use; returns how many of them were dirty.
 MALLOW_INTERNAL unsigned chunk_map_take(struct chunk_map *map, unsigned chunk_index,
                                         unsigned slice_index, unsigned slice_count);

@@ -181,7 +181,7 @@ static void huge_register_locked(struct huge_set *set, struct huge *record, uint
     __atomic_store_n(&record->address, address, __ATOMIC_RELEASE);
     huge_link_locked(set, record);
     if (set->live_bytes >= __atomic_load_n(&set->raise_bytes, __ATOMIC_RELAXED)) {
-        os_raise_work(set->os);
+        os_raise(set->os, OS_WORK_GROWN);
     }
     (void)address_map_set_locked(set->map, address, (uintptr_t)record);
 }

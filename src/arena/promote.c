@@ -16,11 +16,14 @@ enum {
 static const uint16_t promote_passes[] = {0, 4, 24, 48, 80, 128};
 #define PROMOTE_PASSES (sizeof promote_passes / sizeof promote_passes[0])
 
-// Growth by so much makes a look worth it.
+// Smaller heaps gain little. Above that so much growth, or a share of what there is, makes a look
+// worth it.
+#define PROMOTE_FIRST_BYTES ((size_t)64 << 20)
 #define PROMOTE_GROWTH_BYTES ((size_t)16 << 20)
 
 static size_t promote_next_raise(size_t bytes) {
-    return bytes + bits_max(PROMOTE_GROWTH_BYTES, bytes / PROMOTE_GROWTH_SHARE);
+    return bits_max(PROMOTE_FIRST_BYTES,
+                    bytes + bits_max(PROMOTE_GROWTH_BYTES, bytes / PROMOTE_GROWTH_SHARE));
 }
 
 MALLOW_INTERNAL void promote_init(struct promote *promote, struct arena_set *arenas,
@@ -29,6 +32,12 @@ MALLOW_INTERNAL void promote_init(struct promote *promote, struct arena_set *are
     promote->arenas = arenas;
     promote->huges = huges;
     promote->able = able;
+    promote_want(promote, false);
+}
+
+MALLOW_INTERNAL void promote_deny(struct promote *promote) {
+    promote->able = false;
+    promote->left = false;
     promote_want(promote, false);
 }
 
@@ -41,7 +50,7 @@ static void promote_raise_at(struct promote *promote, size_t arena_bytes, size_t
 
 MALLOW_INTERNAL void promote_want(struct promote *promote, bool wanted) {
     if (wanted && promote->able) {
-        promote_raise_at(promote, PROMOTE_GROWTH_BYTES, PROMOTE_GROWTH_BYTES);
+        promote_raise_at(promote, PROMOTE_FIRST_BYTES, PROMOTE_FIRST_BYTES);
     } else {
         promote_raise_at(promote, SIZE_MAX, SIZE_MAX);
     }
@@ -103,7 +112,8 @@ static bool promote_is_thin(const struct arena *arena, size_t chunk) {
 }
 
 static bool promote_is_full(const struct arena *arena, size_t chunk) {
-    return chunk_map_chunk(&arena->map, (unsigned)chunk)->free_mask == 0 &&
+    return !arena_is_giant(arena, (unsigned)chunk) &&
+           chunk_map_chunk(&arena->map, (unsigned)chunk)->free_mask == 0 &&
            !promote_is_thin(arena, chunk);
 }
 
@@ -205,8 +215,7 @@ static enum os_huge_result promote_pages(struct promote *promote, uintptr_t addr
     if (result == OS_HUGE_MADE) {
         atomic_fetch_add_explicit(&promote->made_count, 1, memory_order_relaxed);
     } else if (result == OS_HUGE_REFUSED) {
-        promote->able = false;
-        promote_want(promote, false);
+        promote_deny(promote);
     }
     return result;
 }
@@ -298,26 +307,35 @@ MALLOW_INTERNAL size_t promote_look(struct promote *promote) {
                      promote_next_raise(huge_bytes));
     promote->next_chunk = 0;
     promote->pass = 0;
+    promote->left = promote->left || pending != 0; // what was measured may still be to come
     return pending;
 }
 
-MALLOW_INTERNAL bool promote_one(struct promote *promote) {
+static bool promote_next(struct promote *promote) {
     size_t chunk = 0;
-    if (!promote->able) {
-        return false;
-    }
+    unsigned measured = 0;
     while (promote_find_chunk(promote, &chunk)) {
-        if (promote->pass == 0) {
-            promote_measure_chunk(promote, chunk);
-            continue;
+        if (promote->pass != 0) {
+            return promote_chunk(promote, chunk) != OS_HUGE_FULL;
         }
-        return promote_chunk(promote, chunk) != OS_HUGE_FULL;
+        promote_measure_chunk(promote, chunk);
+        if (++measured == PROMOTE_MEASURE_MAX) {
+            return true;
+        }
     }
     for (uintptr_t part = promote_find_part(promote); part != 0;
          part = promote_find_part(promote)) {
         if (promote_missing(promote, part) <= PROMOTE_MISSING_PAGES) {
             return promote_pages(promote, part) != OS_HUGE_FULL;
         }
+        if (++measured == PROMOTE_MEASURE_MAX) {
+            return true;
+        }
     }
     return false;
+}
+
+MALLOW_INTERNAL bool promote_one(struct promote *promote) {
+    promote->left = promote->able && promote_next(promote);
+    return promote->left;
 }

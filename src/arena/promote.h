@@ -24,6 +24,7 @@
 enum {
     PROMOTE_PATIENCE = 3,       // looks
     PROMOTE_MISSING_PAGES = 24, // of 512, of a part of a huge block
+    PROMOTE_MEASURE_MAX = 64,   // in one call
     PROMOTE_GAIN_SHARE = 20,    // what promotion adds to what is resident: one part in so many
 };
 
@@ -33,6 +34,7 @@ struct promote {
     struct huge_set *huges;
     _Atomic(bool) able;              // the kernel can, and the system allows it
     _Atomic(uint64_t) made_count;    // huge pages made so far
+    bool left;                       // some are ripe, or ripening, as far as is known
     // Since the last look:
     unsigned pass;                   // of the search for chunks, from dense ones to less dense ones
     size_t next_chunk;               // where it goes on
@@ -44,14 +46,18 @@ struct promote {
 MALLOW_INTERNAL void promote_init(struct promote *promote, struct arena_set *arenas,
                                   struct huge_set *huges, bool able);
 
+// The system does not allow it: nothing is ever done from now on.
+MALLOW_INTERNAL void promote_deny(struct promote *promote);
+
 // Whether growth of the heap is to raise os.work, so that somebody comes and looks.
 MALLOW_INTERNAL void promote_want(struct promote *promote, bool wanted);
 
 // Looks, at regular intervals: how many chunks are ripe or ripening.
 MALLOW_INTERNAL size_t promote_look(struct promote *promote);
 
-// Promotes the next ripe chunk, or finds that it is not worth it: two system calls, or four. False:
-// there is no ripe one left, or no memory for it now.
+// Promotes the next ripe chunk: three system calls, or one; or finds out how dense some are, in a
+// call each, at most PROMOTE_MEASURE_MAX. False: there is no ripe one left, or no memory for it
+// now.
 MALLOW_INTERNAL bool promote_one(struct promote *promote);
 
 #endif

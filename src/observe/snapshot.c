@@ -117,8 +117,13 @@ MALLOW_INTERNAL void snapshot_take(const struct observe_sources *sources,
 
 static uint64_t snapshot_resident_of(const struct os *os, const struct arena *arena) {
     const uintptr_t start = arena->reserved_address;
+    // RSS does not count giant pages.
+    const size_t first = bits_min(arena->giant_slices, arena->committed_slices);
+    const uintptr_t blocks = arena->base + (first << MALLOW_SLICE_SHIFT);
     const uintptr_t end = arena->base + (arena->committed_slices << MALLOW_SLICE_SHIFT);
-    return arena->slice_count != 0 ? os_resident(os, start, end - start) : 0;
+    return arena->slice_count != 0 ? os_resident(os, start, arena->base - start) +
+                                         os_resident(os, blocks, end - blocks)
+                                   : 0;
 }
 
 MALLOW_INTERNAL void snapshot_measure(const struct observe_sources *sources,

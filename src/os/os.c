@@ -30,6 +30,9 @@ MALLOW_INTERNAL void os_init(struct os *os) {
     os_charge_init(os);
     const unsigned long page_bytes = getauxval(AT_PAGESZ);
     os->page_bytes = page_bytes != 0 ? page_bytes : 4096;
+#if defined(__x86_64__)
+    os->knows_node = getauxval(AT_SYSINFO_EHDR) != 0; // an emulator has no vDSO
+#endif
     struct rlimit limit = {RLIM_INFINITY, RLIM_INFINITY};
     const long result =
         os_syscall6(SYS_prlimit64, 0, RLIMIT_AS, 0, (long)(uintptr_t)&limit, 0, 0);
@@ -51,16 +54,18 @@ static uintptr_t os_map_raw(struct os *os, uintptr_t address, size_t bytes, int 
         return 0;
     }
     os_count(&os->map_count);
-    const long result =
-        os_syscall6(SYS_mmap, (long)address, (long)bytes, protection,
-                    MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | flags, -1, 0);
+    // Since 6.7 Linux takes MAP_STACK, which means nothing else, for MADV_NOHUGEPAGE.
+    const long result = os_syscall6(SYS_mmap, (long)address, (long)bytes, protection,
+                                    MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | flags |
+                                        (os->keeps_small ? MAP_STACK : 0),
+                                    -1, 0);
     if (os_failed(result)) {
         return 0;
     }
     if (protection == (PROT_READ | PROT_WRITE)) {
         os_name(os, (uintptr_t)result, bytes);
     }
-    if (unlikely(os->keeps_small) && protection != PROT_NONE) {
+    if (unlikely(os->keeps_by_advice) && protection != PROT_NONE) {
         os_count(&os->advise_count);
         (void)os_syscall6(SYS_madvise, result, (long)bytes, MADV_NOHUGEPAGE, 0, 0, 0);
     }
@@ -129,7 +134,8 @@ MALLOW_INTERNAL bool os_unmap(struct os *os, uintptr_t address, size_t bytes) {
 }
 
 MALLOW_INTERNAL bool os_purge(struct os *os, uintptr_t address, size_t bytes) {
-    if (unlikely(os->sealed)) {
+    // Of a part of a giant page the kernel says that it has, and does nothing.
+    if (unlikely(os->sealed) || unlikely(address - os->giant_address < os->giant_bytes)) {
         return false;
     }
     os_count(&os->advise_count);

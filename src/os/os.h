@@ -26,19 +26,32 @@ struct os {
                                      // below that would do so fails, without a system call
     bool polls_growth;               // growth may be work (huge pages are wanted)
     bool keeps_small;                // no fault in our mappings is to make a huge page
+    bool keeps_by_advice;            // the kernel does not take that from mmap: a second call
+    bool wants_giant;                // giant pages are to be used: the first arena begins on one
+    uintptr_t giant_address;         // where they are: nothing of them is ever given back
+    size_t giant_bytes;              // 0: none
+    bool knows_node;                 // a thread's NUMA node is to be had without a system call
+    _Atomic(uint32_t) node_pretended; // for tests: the NUMA node that every thread is on, and one
     _Atomic(uint64_t) map_count;     // calls by kind, relaxed
     _Atomic(uint64_t) unmap_count;
     _Atomic(uint64_t) advise_count;
     _Atomic(uint64_t) remap_count;
     struct os_charge charge;         // what is held, and may be
-    _Atomic(uint32_t) work; // 1: so much free memory is kept that it is worth looking after
+    _Atomic(uint32_t) work;          // enum os_work
 };
 
-// Says so. Whoever keeps free memory calls it; a layer above acts on it, and takes it back.
-MALLOW_INLINE void os_raise_work(struct os *os) {
-    if (atomic_load_explicit(&os->work, memory_order_relaxed) == 0) {
-        atomic_store_explicit(&os->work, 1, memory_order_relaxed);
+// What is worth looking after: so much free memory is kept, or memory in use has grown so much.
+enum os_work { OS_WORK_KEPT = 1, OS_WORK_GROWN = 2 };
+
+// Says so. Whoever keeps memory calls it; a layer above acts on it, and takes it back.
+MALLOW_INLINE void os_raise(struct os *os, enum os_work work) {
+    if ((atomic_load_explicit(&os->work, memory_order_relaxed) & work) == 0) {
+        atomic_fetch_or_explicit(&os->work, work, memory_order_relaxed);
     }
+}
+
+MALLOW_INLINE void os_raise_work(struct os *os) {
+    os_raise(os, OS_WORK_KEPT);
 }
 
 // How often the kernel has been asked for or given memory. A call that finds it as it was has its

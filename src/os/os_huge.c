@@ -2,15 +2,80 @@
 // OS, huge pages, for Linux: see os_huge.h.
 #include "os/os_huge.h"
 
+#include <elf.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <link.h>
+#include <sys/auxv.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
 
+#include "base/bits.h"
 #include "os/os_syscall.h"
 
 // Older headers lack it; the number is the kernel's interface (6.1).
 enum { OS_ADVISE_COLLAPSE = 25 };
+
+// Kernels: with MADV_COLLAPSE; that take MAP_STACK for MADV_NOHUGEPAGE.
+enum { OS_KERNEL_COLLAPSES = 6 << 8 | 1, OS_KERNEL_TAKES_SMALL = 6 << 8 | 7 };
+
+// ---- The kernel's version -----------------------------------------------------------------------
+
+// A note of the kernel's: its name "Linux", type 0, and the number LINUX_VERSION_CODE.
+static uint32_t huge_version_in(const unsigned char *notes, size_t bytes) {
+    static const char name[] = "Linux";
+    while (bytes >= sizeof(ElfW(Nhdr))) {
+        ElfW(Nhdr) head;
+        __builtin_memcpy(&head, notes, sizeof head);
+        const size_t text = sizeof head;
+        const size_t value = text + bits_align_up(head.n_namesz, 4);
+        const size_t end = value + bits_align_up(head.n_descsz, 4);
+        if (end > bytes) {
+            break;
+        }
+        uint32_t code = 0;
+        if (head.n_type == 0 && head.n_namesz == sizeof name && head.n_descsz == sizeof code &&
+            __builtin_memcmp(notes + text, name, sizeof name) == 0) {
+            __builtin_memcpy(&code, notes + value, sizeof code);
+            return code >> 8;
+        }
+        notes += end;
+        bytes -= end;
+    }
+    return 0;
+}
+
+MALLOW_INTERNAL uint32_t os_kernel_version(void) {
+    const uintptr_t base = getauxval(AT_SYSINFO_EHDR);
+    uint32_t version = 0;
+    if (base == 0) {
+        return 0;
+    }
+    const ElfW(Ehdr) *const head = (const ElfW(Ehdr) *)base;
+    const ElfW(Phdr) *const parts = (const ElfW(Phdr) *)(base + head->e_phoff);
+    for (unsigned i = 0; i < head->e_phnum && version == 0; i++) {
+        if (parts[i].p_type == PT_NOTE) {
+            version = huge_version_in((const unsigned char *)(base + parts[i].p_offset),
+                                      parts[i].p_filesz);
+        }
+    }
+    return version;
+}
+
+// ---- What the system allows ---------------------------------------------------------------------
+
+MALLOW_INTERNAL bool os_huge_start(struct os *os, uint32_t kernel_version) {
+    if (os->page_bytes != 4096 ||
+        (kernel_version != 0 && kernel_version < OS_KERNEL_COLLAPSES)) {
+        return false;
+    }
+    os->keeps_small = true;
+    if (kernel_version != 0 && kernel_version < OS_KERNEL_TAKES_SMALL) {
+        os->keeps_small = os_huge_setting(os) == OS_HUGE_ALWAYS;
+        os->keeps_by_advice = os->keeps_small;
+    }
+    return true;
+}
 
 MALLOW_INTERNAL enum os_huge_setting os_huge_parse(const char *text, size_t length) {
     for (size_t i = 0; i + 1 < length; i++) { // the setting in force is the one in brackets
@@ -47,6 +112,14 @@ MALLOW_INTERNAL bool os_huge_is_affordable(const struct os *os) {
     return os->address_space_limit == SIZE_MAX &&
            (result != 0 || limit.rlim_cur == RLIM_INFINITY);
 }
+
+MALLOW_INTERNAL uint64_t os_fault_count(void) {
+    struct rusage usage = {.ru_minflt = 0};
+    (void)os_syscall6(SYS_getrusage, RUSAGE_SELF, (long)(uintptr_t)&usage, 0, 0, 0, 0);
+    return (uint64_t)usage.ru_minflt + (uint64_t)usage.ru_majflt;
+}
+
+// ---- Promotion ----------------------------------------------------------------------------------
 
 static long huge_advise(struct os *os, uintptr_t address, int advice) {
     atomic_fetch_add_explicit(&os->advise_count, 1, memory_order_relaxed);

@@ -54,21 +54,21 @@ static void process_start_memory(struct process *process) {
     process->os.name_mappings = process_option(options, name_mappings) != 0;
     process_limit_apply(process, PROCESS_LIMIT_COMPLAINS); // before anything is held
     // Without the option the kernel's own policy holds.
-    const enum os_huge_setting huge = process_option(options, huge_pages) != 0
-                                          ? os_huge_setting(&process->os)
-                                          : OS_HUGE_NEVER;
-    process->os.keeps_small = huge == OS_HUGE_ALWAYS;
-    process->os.polls_growth = huge != OS_HUGE_NEVER;
+    const bool huge = process_option(options, huge_pages) != 0 &&
+                      os_huge_start(&process->os, os_kernel_version());
+    process->os.polls_growth = huge;
+    process->os.wants_giant = process_option(options, giant_pages) != 0;
     meta_init(&process->meta, &process->os);
     meta_lend(&process->meta, process->first_memory, sizeof process->first_memory);
     address_map_init(&process->map, &process->meta);
     arena_set_init(&process->arenas, &process->os, &process->meta, &process->map,
                    process_option(options, arena_reserve));
+    process_start_giant(process);
     huge_set_init(&process->huges, &process->os, &process->meta, &process->map,
                   process_option(options, huge_cache));
     thin_set_init(&process->thins, &process->arenas);
     promote_init(&process->worker.promote, &process->arenas, &process->huges,
-                 huge != OS_HUGE_NEVER && os_huge_is_affordable(&process->os));
+                 huge);
     process->worker.os = &process->os;
     process->worker.arenas = &process->arenas;
     process->worker.huges = &process->huges;

@@ -63,6 +63,10 @@ MALLOW_INTERNAL void process_leave(struct heap *heap);
 // kernel. One line on stderr for what could not be done.
 MALLOW_INTERNAL void process_start_realtime(struct process *process);
 
+// With MALLOW_GIANT_PAGES: takes them, before any other memory is. One line on stderr if there were
+// not enough.
+MALLOW_INTERNAL void process_start_giant(struct process *process);
+
 // Makes changed options take effect.
 MALLOW_INTERNAL void process_apply_options(struct process *process);
 

@@ -96,7 +96,7 @@ static void *worker_main(void *argument) {
         if (atomic_load_explicit(&worker->state, memory_order_acquire) == WORKER_STOPPING) {
             return NULL;
         }
-        os_wait(&worker->bell, bell, (uint64_t)MALLOW_TICK_MS * 1000000);
+        worker_rest(worker, bell);
         if (atomic_load_explicit(&worker->bell, memory_order_relaxed) != bell) {
             continue;
         }
@@ -209,6 +209,10 @@ static void worker_start(struct worker *worker) {
     os_lock_drop(&worker->lock);
 }
 
+static bool worker_has_grown_only(const struct worker *worker) {
+    return atomic_load_explicit(&worker->os->work, memory_order_relaxed) == OS_WORK_GROWN;
+}
+
 MALLOW_INTERNAL void worker_poll(struct worker *worker, const void *caller, bool may_enter) {
     const uint32_t state = atomic_load_explicit(&worker->state, memory_order_acquire);
     if (state != WORKER_NONE || worker->os->sealed) {
@@ -216,7 +220,13 @@ MALLOW_INTERNAL void worker_poll(struct worker *worker, const void *caller, bool
     }
     const int error = errno;
     if (worker_may_start(worker, (uintptr_t)caller)) {
-        worker_start(worker);
+        if (worker_has_grown_only(worker) && !worker_may_promote(worker)) {
+            // Nothing to do, nor ever: with that, growth is no work any more.
+            atomic_fetch_and_explicit(&worker->os->work, ~(uint32_t)OS_WORK_GROWN,
+                                      memory_order_relaxed);
+        } else {
+            worker_start(worker);
+        }
     } else if (may_enter) {
         worker_step(worker, heap_current());
     }

@@ -44,6 +44,11 @@ struct worker {
     struct huge_set *huges;
     struct heap_holes holes;
     struct promote promote;         // of the thread alone: no step does any of it
+    _Atomic(bool) promote_asked;    // what the system allows is known
+    bool calm;                      // the program neither faults nor changes mappings
+    uint64_t calm_faults;           // page faults when it was last looked at
+    uint64_t calm_entries;          // mallow's calls to the kernel, by then
+    uint64_t promote_at_us;         // no huge page is made before
     struct os_lock lock;            // for changes of state
     _Atomic(uint32_t) state;        // enum worker_state
     _Atomic(uint32_t) bell;         // changes when the thread is to look up at once
@@ -96,5 +101,18 @@ MALLOW_INTERNAL bool worker_tick(struct worker *worker);
 MALLOW_INTERNAL void worker_step(struct worker *worker, const struct heap *mine);
 
 MALLOW_INTERNAL uint64_t worker_now_ms(void);
+
+// ---- worker_promote.c: when huge pages are made -------------------------------------------------
+
+// Whether the system allows huge pages: asked once, in at most four calls.
+MALLOW_INTERNAL bool worker_may_promote(struct worker *worker);
+
+// The part of a look that is about huge pages; `own_entries`: the calls to the kernel that the rest
+// of it has made. True: some are ripe, or ripening.
+MALLOW_INTERNAL bool worker_look_for_huge(struct worker *worker, uint64_t own_entries);
+
+// Waits until it is time for the next look, or the bell is no longer `bell`; makes huge pages
+// meanwhile.
+MALLOW_INTERNAL void worker_rest(struct worker *worker, uint32_t bell);
 
 #endif

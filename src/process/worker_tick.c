@@ -9,11 +9,6 @@
 enum {
     WORKER_PATIENCE = 2,    // looks for which a slab must have stayed as it is
     WORKER_STEP_SLICES = 4, // slabs looked at in a step
-    // Huge pages made in a tick: in this time, by a clock with steps of 4 ms, at most so many; but
-    // a few however slow the machine is just now.
-    WORKER_PROMOTE_MS = 20,
-    WORKER_PROMOTE_MIN = 8,
-    WORKER_PROMOTE_MAX = 64,
 };
 
 // As little as this is left alone: a thread costs more.
@@ -59,29 +54,16 @@ static void worker_purge_holes(struct worker *worker, size_t *pending) {
     heap_holes_end(&worker->holes);
 }
 
-// The work on huge pages; true if there is more to come.
-static bool worker_promote(struct worker *worker) {
-    const bool more = promote_look(&worker->promote) != 0;
-    const uint64_t start_ms = worker_now_ms();
-    unsigned count = 0;
-    while (worker_is_running(worker) && promote_one(&worker->promote)) {
-        count++;
-        if (count == WORKER_PROMOTE_MAX ||
-            (count >= WORKER_PROMOTE_MIN && worker_now_ms() - start_ms >= WORKER_PROMOTE_MS)) {
-            return true;
-        }
-    }
-    return more;
-}
-
 MALLOW_INTERNAL bool worker_tick(struct worker *worker) {
     size_t pending = 0;
+    const uint64_t entries = os_entries(worker->os);
     const size_t huge_bytes = huge_idle_look(worker->huges);
     const size_t arena_bytes = arena_idle_look(worker->arenas);
     worker_count(worker, huge_idle_purge(worker->huges, huge_bytes) +
                              arena_idle_purge(worker->arenas, arena_bytes));
     worker_purge_holes(worker, &pending);
-    return worker_promote(worker) || pending != 0 || worker_kept_bytes(worker) > WORKER_FLOOR_BYTES;
+    const bool more = worker_look_for_huge(worker, os_entries(worker->os) - entries);
+    return more || pending != 0 || worker_kept_bytes(worker) > WORKER_FLOOR_BYTES;
 }
 
 static void worker_step_look(struct worker *worker) {

@@ -63,6 +63,17 @@ class Environment(unittest.TestCase):
         self.assertEqual((done.returncode, done.stdout), (0, "hello\n"))
         self.assertRegex(done.stderr, r"\Amallow: realtime: [^\n]* 1G\n\Z")
 
+    def test_giant_pages_that_the_system_has_not_are_one_line_and_the_program_runs_on(self):
+        free = pathlib.Path("/sys/kernel/mm/hugepages/hugepages-1048576kB/free_hugepages")
+        if free.exists() and int(free.read_text()) > 0:
+            self.skipTest("the system has giant pages")
+        for value, wanted in (("2G", 2), ("1", 1), ("1025M", 2)):
+            done = run("/bin/echo", "hello", MALLOW_GIANT_PAGES=value)
+            self.assertEqual((done.returncode, done.stdout), (0, "hello\n"))
+            self.assertRegex(done.stderr, rf"\Amallow: giant pages: 0 of {wanted} [^\n]*free_hugepages[^\n]*\n\Z")
+        done = run("/bin/echo", "hello", MALLOW_GIANT_PAGES="0")
+        self.assertEqual((done.stdout, done.stderr), ("hello\n", ""))
+
     def test_the_load_runs_with_every_option_moved(self):
         settings = [
             ("ARENA_RESERVE", "1G"),

@@ -181,11 +181,45 @@ static bool exceeds_commit(struct injector *injector, pid_t id, const struct __p
     return wanted != 0 && now.writable_bytes + wanted > limit;
 }
 
+// Takes the flags of huge and giant pages from a mapping, at the entry of mmap.
+static void make_ordinary(pid_t thread, uint64_t flags)
+{
+    flags &= ~((uint64_t)MAP_HUGETLB | (uint64_t)0x3f << 26);
+#if defined(__x86_64__)
+    ptrace(PTRACE_POKEUSER, thread, offsetof(struct user_regs_struct, r10), (void *)flags);
+#elif defined(__aarch64__)
+    struct user_regs_struct registers;
+    struct iovec part = {&registers, sizeof registers};
+    ptrace(PTRACE_GETREGSET, thread, (void *)NT_PRSTATUS, &part);
+    registers.regs[3] = flags;
+    ptrace(PTRACE_SETREGSET, thread, (void *)NT_PRSTATUS, &part);
+#endif
+}
+
+// A system with nth giant pages. What it is asked for must be one of them, and in its place.
+static bool exceeds_giant(struct injector *injector, pid_t id, const struct __ptrace_syscall_info *call)
+{
+    const uint64_t *const args = call->entry.args;
+    if (call->entry.nr != SYS_mmap || (args[3] & MAP_HUGETLB) == 0) {
+        return false;
+    }
+    CHECK(args[3] >> 26 == 30 && args[1] == (uint64_t)1 << 30 && args[0] % args[1] == 0 && is_fixed(call),
+          "mmap of %zu bytes at %p, flags %lx", (size_t)args[1], (void *)args[0], (unsigned long)args[3]);
+    if (++injector->result->calls_seen > injector->plan->nth) {
+        return true;
+    }
+    make_ordinary(id, args[3]);
+    return false;
+}
+
 static bool must_fail(struct injector *injector, pid_t id, const struct __ptrace_syscall_info *call)
 {
     const uint64_t number = call->entry.nr;
     if (!injector->window_open || (kind_of(number) & injector->plan->calls) == 0) {
         return false;
+    }
+    if (injector->plan->mode == FAULT_GIANT) {
+        return exceeds_giant(injector, id, call);
     }
     const size_t seen = ++injector->result->calls_seen;
     switch (injector->plan->mode) {

@@ -27,6 +27,7 @@ enum fault_mode {
     FAULT_RANDOM,  // each with a chance of 1 in nth, by seed
     FAULT_CEILING, // what would exceed nth mappings, as vm.max_map_count has it
     FAULT_COMMIT,  // what would exceed nth MiB of writable private mappings, as overcommit_memory=2 has it
+    FAULT_GIANT,   // mappings of giant pages beyond the nth; before that they get ordinary pages
 };
 
 struct fault_plan {
@@ -40,7 +41,7 @@ struct fault_plan {
 
 struct fault_result {
     int status;            // as of waitpid
-    size_t calls_seen;     // calls of the chosen kinds inside the window
+    size_t calls_seen;     // calls of the chosen kinds inside the window; GIANT: such mappings alone
     size_t calls_failed;   // of these, by us
     size_t most;           // CEILING: mappings seen at once; COMMIT: MiB
     bool main_reached;     // the program opened the window itself

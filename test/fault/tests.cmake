@@ -30,3 +30,8 @@ foreach(program api_contract_libc api_every_size_libc api_alignment_libc api_bsd
 endforeach()
 mallow_add(fault.maps_1000.steady_load "check;plain;native" ${under} --maps 1000 $<TARGET_FILE:steady_load> --ours)
 mallow_add(fault.commit_256.steady_load "check;plain;native" ${under} --commit 256 $<TARGET_FILE:steady_load> --ours)
+# A system with one giant page, which the program has asked for two of.
+foreach(program api_contract_libc api_every_size_libc model_long_run_libc)
+    mallow_add(fault.giant_1.${program} "full;plain;native" ${under} --giant 1 $<TARGET_FILE:${program}>)
+endforeach()
+mallow_add(fault.giant_1.steady_load "check;plain;native" ${under} --giant 1 $<TARGET_FILE:steady_load> --ours)

@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: MIT
 // Runs a program of the suite on a simulated system that refuses mappings or memory:
 //
-//   under_limit --maps COUNT | --commit MIB [--preload LIBRARY] PROGRAM [ARGUMENT...]
+//   under_limit --maps COUNT | --commit MIB | --giant COUNT [--preload LIBRARY] PROGRAM [ARGUMENT...]
 //
 // --maps: no more than COUNT mappings (vm.max_map_count); --commit: no more than MIB of writable private
-// memory (vm.overcommit_memory=2). The program's status is ours; 77 (skipped) where tracing is not permitted.
+// memory (vm.overcommit_memory=2); --giant: COUNT giant pages, where the program asks for one more than
+// there are, and gets ordinary ones. The program's status is ours; 77 (skipped) where tracing is not
+// permitted.
 #include "inject.h"
 
 #include "../support/check.h"
@@ -22,16 +24,28 @@ int main(int count, char **arguments)
             setenv("LD_PRELOAD", arguments[at + 1], 1);
             continue;
         }
-        plan.mode = strcmp(arguments[at], "--commit") == 0 ? FAULT_COMMIT : FAULT_CEILING;
+        plan.mode = strcmp(arguments[at], "--commit") == 0  ? FAULT_COMMIT
+                    : strcmp(arguments[at], "--giant") == 0 ? FAULT_GIANT
+                                                            : FAULT_CEILING;
         plan.nth = strtoull(arguments[at + 1], NULL, 0);
     }
-    CHECK(at < count && plan.nth > 0, "usage: under_limit --maps COUNT | --commit MIB PROGRAM [ARGUMENT...]");
+    CHECK(at < count && plan.nth > 0,
+          "usage: under_limit --maps COUNT | --commit MIB | --giant COUNT PROGRAM [ARGUMENT...]");
+    if (plan.mode == FAULT_GIANT) {
+        char option[32];
+        snprintf(option, sizeof option, "%zuG", plan.nth + 1);
+        setenv("MALLOW_GIANT_PAGES", option, 1);
+    }
     struct fault_result result;
     if (!fault_run(&plan, arguments + at, environ, &result)) {
         SKIP_PROGRAM("tracing is not permitted here");
     }
     dprintf(2, "%zu calls, %zu refused; at most %zu %s\n", result.calls_seen, result.calls_failed, result.most,
-            plan.mode == FAULT_CEILING ? "mappings" : "MiB writable");
+            plan.mode == FAULT_COMMIT ? "MiB writable" : "mappings");
+    if (plan.mode == FAULT_GIANT) {
+        CHECK(result.calls_seen == plan.nth + 1 && result.calls_failed == 1, "not asked for %zu giant pages",
+              plan.nth + 1);
+    }
     if (WIFSIGNALED(result.status)) {
         dprintf(2, "ended by signal %d\n", WTERMSIG(result.status));
         return 1;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Huge pages are made of dense memory in the background, and only where the system allows it.
 //
-//   idle_huge_pages auto|off|disabled|always|never|fork
+//   idle_huge_pages auto|off|disabled|always|never|fork|busy
 //
 // "always" and "never" show the program another setting than the system's: a file of our own in place of
 // the kernel's, in a mount namespace of its own. Where that or huge pages cannot be had the test is
@@ -14,7 +14,7 @@
 #include <sys/prctl.h>
 #include <sys/wait.h>
 
-enum { SKIPPED = 77, FILL = 96 << 20, BLOCK = 1000, PROMOTE_MS = 20000, NEVER_MS = 3000 };
+enum { SKIPPED = 77, FILL = 96 << 20, BLOCK = 1000, PROMOTE_MS = 60000, NEVER_MS = 3000 };
 
 static const char setting_path[] = "/sys/kernel/mm/transparent_hugepage/enabled";
 
@@ -195,18 +195,54 @@ static void a_fork_keeps_them_apart(void)
     load_free(&load);
 }
 
+static void expect_none_exposed(const char *when)
+{
+    struct exposed exposed = {0, false, 0};
+    visit_smaps(look_for_exposed, &exposed);
+    CHECK(exposed.count == 0, "%s: %u mappings may get huge pages by a fault", when, exposed.count);
+}
+
+// Nor does khugepaged fill up again what was given back: it leaves such mappings alone.
 static void no_fault_makes_one(void)
 {
+    struct chance chance = {12};
     struct load load;
     struct load huge;
     need_kernel();
     load_fill(&huge, 8, 6 * MIB);
+    expect_none_exposed("at first");
     fill_and_promote(&load);
-    struct exposed exposed = {0, false, 0};
-    visit_smaps(look_for_exposed, &exposed);
-    CHECK(exposed.count == 0, "%u mappings may get huge pages by a fault", exposed.count);
+    expect_none_exposed("with huge pages");
+    load_thin_out(&load, 20, &chance);
+    CHECK(wait_for_rss(FILL / KIB / 2 + 50 * KIB, PROMOTE_MS), "%zu KiB stay of 5 %%", process_rss_kib());
+    expect_none_exposed("with split ones");
+    const size_t before = process_rss_kib();
+    rest_ms(2000);
+    CHECK(process_rss_kib() <= before + 1000, "RSS rises from %zu to %zu KiB", before, process_rss_kib());
     load_check(&huge);
+    load_check(&load);
     load_free(&huge);
+    load_free(&load);
+}
+
+// A program that goes on faulting is left alone; once it stops, it gets its huge pages.
+static void not_while_it_faults(void)
+{
+    struct load load;
+    need_kernel();
+    load_fill(&load, FILL / BLOCK, BLOCK);
+    unsigned char *const pages = mmap(NULL, MIB, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    CHECK(pages != MAP_FAILED, "mmap");
+    for (uint64_t waited = 0; waited < 4000; waited += 20) {
+        for (size_t i = 0; i < 10; i++) {
+            ((volatile unsigned char *)pages)[i * 4096] = 1;
+        }
+        CHECK(madvise(pages, MIB, MADV_DONTNEED) == 0, "madvise");
+        rest_ms(20);
+        CHECK(waited % 500 != 0 || huge_kib() == 0, "%zu KiB huge in a busy program", huge_kib());
+    }
+    CHECK(wait_for_huge(FILL / KIB / 4, PROMOTE_MS), "%zu KiB huge after %d ms", huge_kib(), PROMOTE_MS);
+    load_check(&load);
     load_free(&load);
 }
 
@@ -242,6 +278,8 @@ int main(int argc, char **argv)
     } else if (strcmp(mode, "fork") == 0) {
         need_kernel();
         a_fork_keeps_them_apart();
+    } else if (strcmp(mode, "busy") == 0) {
+        not_while_it_faults();
     } else if (strcmp(mode, "off") == 0) {
         if (setting_is("[always]")) {
             skip_test("the kernel's policy holds, and it is always");

@@ -222,9 +222,10 @@ CASE(parts_of_a_dense_huge_block_become_huge_and_of_a_sparse_one_none) {
 CASE(growth_raises_work_where_it_is_wanted) {
     world.os.work = 0;
     promote_want(&promote, true);
+    assert_int_equal(huges.raise_bytes, 64 << 20); // a small heap is left alone
     assert_int_equal(set->raise_slices, huges.raise_bytes >> MALLOW_SLICE_SHIFT);
     const uintptr_t block = huge_take(&huges, huges.raise_bytes, 1, false);
-    assert_int_equal(world.os.work, 1);
+    assert_int_equal(world.os.work, OS_WORK_GROWN);
     world.os.work = 0;
     (void)promote_look(&promote);
     assert_true(huge_take(&huges, 2 << 20, 1, false) != 0); // not as much more
@@ -232,11 +233,38 @@ CASE(growth_raises_work_where_it_is_wanted) {
     (void)block;
     set->raise_slices = 2 * MALLOW_CHUNK_SLICES;
     fill(16);
-    assert_int_equal(world.os.work, 1);
+    assert_int_equal(world.os.work, OS_WORK_GROWN);
     world.os.work = 0;
     promote_want(&promote, false);
     assert_true(huge_take(&huges, 64 << 20, 1, false) != 0);
     assert_int_equal(world.os.work, 0);
+}
+
+// What is ripe stays known, also if nobody gets round to it before the next look.
+CASE(it_is_left_until_all_ripe_ones_are_done) {
+    fill(0);
+    assert_false(promote.left);
+    ripen();
+    assert_true(promote.left);
+    assert_true(promote_one(&promote)); // looks how dense they are, and makes one
+    (void)promote_look(&promote);
+    assert_true(!able || promote.left);
+    (void)promote_all();
+    assert_false(promote.left);
+    (void)promote_look(&promote);
+    assert_false(promote.left);
+}
+
+CASE(denied_it_is_for_good) {
+    promote_want(&promote, true);
+    fill(0);
+    ripen();
+    promote_deny(&promote);
+    assert_false(promote.left);
+    assert_int_equal(promote_all(), 0);
+    assert_int_equal(promote_look(&promote), 0);
+    promote_want(&promote, true);
+    assert_int_equal(set->raise_slices, SIZE_MAX >> MALLOW_SLICE_SHIFT);
 }
 
 CASE(without_the_kernel_nothing_is_done) {
@@ -280,6 +308,8 @@ int main(void) {
         CASE_ENTRY(a_huge_page_that_is_wholly_free_goes_at_once),
         CASE_ENTRY(parts_of_a_dense_huge_block_become_huge_and_of_a_sparse_one_none),
         CASE_ENTRY(growth_raises_work_where_it_is_wanted),
+        CASE_ENTRY(it_is_left_until_all_ripe_ones_are_done),
+        CASE_ENTRY(denied_it_is_for_good),
         CASE_ENTRY(without_the_kernel_nothing_is_done),
         CASE_ENTRY(a_kernel_that_refuses_is_asked_once),
     };

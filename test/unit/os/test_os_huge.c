@@ -4,6 +4,7 @@
 #include "os/os_huge.h"
 
 #include <sys/mman.h>
+#include <sys/utsname.h>
 
 #include "../unit.h"
 
@@ -73,6 +74,7 @@ static void promote_a_chunk(bool keeps_small) {
         skip();
     }
     os.keeps_small = keeps_small;
+    os.keeps_by_advice = keeps_small && os_kernel_version() < (6 << 8 | 7);
     unsigned char *const chunk =
         (unsigned char *)os_map(&os, 3 * MALLOW_CHUNK_BYTES, MALLOW_CHUNK_BYTES);
     assert_non_null(chunk);
@@ -103,6 +105,75 @@ static void promote_a_chunk(bool keeps_small) {
     assert_true(os_unmap(&os, (uintptr_t)chunk, 3 * MALLOW_CHUNK_BYTES));
 }
 
+CASE(the_version_is_the_one_that_uname_tells) {
+    struct utsname name;
+    unsigned major = 0;
+    unsigned minor = 0;
+    assert_int_equal(uname(&name), 0);
+    assert_int_equal(sscanf(name.release, "%u.%u", &major, &minor), 2);
+    if (os_kernel_version() == 0) {
+        skip(); // no vDSO: under an emulator, say
+    }
+    assert_int_equal(os_kernel_version(), major << 8 | minor);
+}
+
+CASE(a_kernel_that_cannot_is_left_to_its_own_policy) {
+    assert_false(os_huge_start(&os, 6 << 8));
+    assert_false(os.keeps_small);
+    assert_false(os.keeps_by_advice);
+    os.page_bytes = 65536; // a huge page is no chunk
+    assert_false(os_huge_start(&os, 6 << 8 | 12));
+    assert_false(os.keeps_small);
+}
+
+CASE(an_older_kernel_is_told_by_a_second_call_and_only_where_it_matters) {
+    const bool always = os_huge_setting(&os) == OS_HUGE_ALWAYS;
+    if (os.page_bytes != 4096) {
+        skip();
+    }
+    assert_true(os_huge_start(&os, 6 << 8 | 1));
+    assert_int_equal(os.keeps_small, always);
+    assert_int_equal(os.keeps_by_advice, always);
+    assert_true(os_huge_start(&os, 6 << 8 | 7));
+    assert_true(os.keeps_small);
+    os.keeps_by_advice = false;
+    assert_true(os_huge_start(&os, 0)); // not known: as if it were new
+    assert_true(os.keeps_small);
+    assert_false(os.keeps_by_advice);
+}
+
+CASE(no_mapping_of_ours_may_get_a_huge_page_and_that_costs_no_call) {
+    if (os_kernel_version() < (6 << 8 | 7) || os_huge_setting(&os) == OS_HUGE_NEVER) {
+        skip();
+    }
+    assert_true(os_huge_start(&os, os_kernel_version()));
+    const uint64_t before = os_entries(&os);
+    const uintptr_t mapped = os_map(&os, 3 * MALLOW_CHUNK_BYTES, 1);
+    assert_int_equal(os_entries(&os) - before, 1);
+    const uintptr_t reserved = os_reserve(&os, 3 * MALLOW_CHUNK_BYTES, 1);
+    assert_true(os_commit(&os, reserved, 2 * MALLOW_CHUNK_BYTES));
+    assert_true(os_commit_readable(&os, reserved + 2 * MALLOW_CHUNK_BYTES, MALLOW_CHUNK_BYTES));
+    assert_int_equal(os_entries(&os) - before, 4);
+    const uintptr_t grown =
+        os_remap(&os, mapped, 3 * MALLOW_CHUNK_BYTES, 5 * MALLOW_CHUNK_BYTES, true);
+    assert_true(has_flag(grown, " nh"));
+    assert_true(has_flag(reserved, " nh"));
+    assert_true(has_flag(reserved + 2 * MALLOW_CHUNK_BYTES, " nh"));
+    assert_true(os_unmap(&os, grown, 5 * MALLOW_CHUNK_BYTES));
+    assert_true(os_unmap(&os, reserved, 3 * MALLOW_CHUNK_BYTES));
+}
+
+CASE(page_faults_are_counted) {
+    const uintptr_t address = os_map(&os, MALLOW_CHUNK_BYTES, 1);
+    const uint64_t before = os_fault_count();
+    assert_true(before > 0);
+    for (size_t i = 0; i < 100; i++) {
+        *(volatile char *)(address + i * os.page_bytes) = 1;
+    }
+    assert_true(os_fault_count() - before >= (os.page_bytes == 4096 ? 100 : 1));
+    assert_true(os_unmap(&os, address, MALLOW_CHUNK_BYTES));
+}
+
 CASE(a_chunk_becomes_huge) {
     promote_a_chunk(false);
 }
@@ -121,6 +192,13 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup(the_setting_is_the_word_in_brackets, begin),
         cmocka_unit_test_setup(a_text_without_a_setting_means_never, begin),
+        cmocka_unit_test_setup(the_version_is_the_one_that_uname_tells, begin),
+        cmocka_unit_test_setup(a_kernel_that_cannot_is_left_to_its_own_policy, begin),
+        cmocka_unit_test_setup(
+            an_older_kernel_is_told_by_a_second_call_and_only_where_it_matters, begin),
+        cmocka_unit_test_setup(
+            no_mapping_of_ours_may_get_a_huge_page_and_that_costs_no_call, begin),
+        cmocka_unit_test_setup(page_faults_are_counted, begin),
         cmocka_unit_test_setup(a_chunk_becomes_huge, begin),
         cmocka_unit_test_setup(
             a_chunk_that_is_kept_off_huge_pages_becomes_huge_and_is_kept_off_again, begin),

@@ -1,0 +1,103 @@
+// SPDX-License-Identifier: MIT
+// Worker, huge pages: when one may be made. See worker.h.
+//
+// Holds    while the kernel makes a huge page, page faults and changes of mappings in other threads
+//          wait. So none is made while the program does either (the last look and everything since
+//          saw fewer than PROMOTE_FAULTS_MAX faults and PROMOTE_ENTRIES_MAX of mallow's own calls),
+//          they are made one at a time, and PROMOTE_REST_SHARE times as long as one has taken
+//          passes before the next: on a machine that is loaded, where one takes long, they are
+//          rare. So the kernel is at it for at most 4 % of the time.
+#include "process/worker.h"
+
+#include <time.h>
+
+#include "base/bits.h"
+#include "os/os_huge.h"
+
+enum {
+    PROMOTE_FAULTS_MAX = 16,   // page faults in an interval
+    PROMOTE_ENTRIES_MAX = 4,   // calls of mallow's to the kernel
+    PROMOTE_GAP_US = 20000,    // between one huge page and the next, at least
+    PROMOTE_REST_SHARE = 25,   // times as long as one has taken
+    PROMOTE_REST_MAX_US = 2000000, // the worst is as good as over then
+};
+
+// The clock of the kernel's ticks is too coarse for what a promotion takes.
+static uint64_t promote_now_us(void) {
+    struct timespec now = {0, 0};
+    (void)clock_gettime(CLOCK_MONOTONIC, &now);
+    return (uint64_t)now.tv_sec * 1000000 + (uint64_t)now.tv_nsec / 1000;
+}
+
+MALLOW_INTERNAL bool worker_may_promote(struct worker *worker) {
+    if (!atomic_load_explicit(&worker->promote_asked, memory_order_acquire)) {
+        if (worker->promote.able && (os_huge_setting(worker->os) == OS_HUGE_NEVER ||
+                                     !os_huge_is_affordable(worker->os))) {
+            promote_deny(&worker->promote);
+        }
+        atomic_store_explicit(&worker->promote_asked, true, memory_order_release);
+    }
+    return worker->promote.able;
+}
+
+// What faults and calls there have been so far is the program's time before this look.
+static void worker_mark(struct worker *worker) {
+    worker->calm_faults = os_fault_count();
+    worker->calm_entries = os_entries(worker->os);
+}
+
+static bool worker_is_calm(const struct worker *worker) {
+    return os_entries(worker->os) - worker->calm_entries <= PROMOTE_ENTRIES_MAX &&
+           os_fault_count() - worker->calm_faults <= PROMOTE_FAULTS_MAX;
+}
+
+MALLOW_INTERNAL bool worker_look_for_huge(struct worker *worker, uint64_t own_entries) {
+    if (!worker_may_promote(worker)) {
+        return false;
+    }
+    worker->calm_entries += own_entries;
+    worker->calm = worker_is_calm(worker);
+    (void)promote_look(&worker->promote);
+    worker_mark(worker);
+    return worker->promote.left;
+}
+
+// Makes one huge page, or finds that there is none to make or that it is not the time.
+static void worker_make_huge(struct worker *worker) {
+    if (!worker->calm || !worker_is_calm(worker)) {
+        worker->calm = false; // until the next look
+        return;
+    }
+    const uint64_t entries = os_entries(worker->os);
+    const uint64_t faults = os_fault_count();
+    const uint64_t start_us = promote_now_us();
+    (void)promote_one(&worker->promote);
+    const uint64_t end_us = promote_now_us();
+    const uint64_t rest_us =
+        bits_min((end_us - start_us) * PROMOTE_REST_SHARE, PROMOTE_REST_MAX_US);
+    worker->promote_at_us = end_us + bits_max(rest_us, PROMOTE_GAP_US);
+    worker->calm_entries += os_entries(worker->os) - entries;
+    worker->calm_faults += os_fault_count() - faults;
+}
+
+MALLOW_INTERNAL void worker_rest(struct worker *worker, uint32_t bell) {
+    uint64_t now_us = promote_now_us();
+    const uint64_t end_us = now_us + (uint64_t)MALLOW_TICK_MS * 1000;
+    while (now_us < end_us &&
+           atomic_load_explicit(&worker->bell, memory_order_relaxed) == bell) {
+        uint64_t until_us = end_us;
+        if (worker->promote.left && worker->calm) {
+            if (worker->promote_at_us <= now_us) {
+                worker_make_huge(worker);
+                now_us = promote_now_us();
+            }
+            until_us = worker->promote.left && worker->calm
+                           ? bits_min(end_us, worker->promote_at_us)
+                           : end_us;
+        }
+        if (until_us > now_us) {
+            os_wait(&worker->bell, bell, (until_us - now_us) * 1000);
+            now_us = promote_now_us();
+        }
+    }
+}
