@@ -14,6 +14,7 @@ static void process_fork_prepare(void) {
     os_lock_take_for_fork(&process->thins.lock);
     arena_fork_prepare(&process->arenas);
     process_shed_fork_prepare(&process->shed);
+    atomic_store_explicit(&process->os.has_forked, true, memory_order_relaxed);
 }
 
 static void process_fork_parent(void) {
