@@ -19,7 +19,7 @@ configure = @mkdir -p build; cmake --preset $(1) $(2) > build/configure-$(1).log
 compile   = @cmake --build $(1) -j $(JOBS) $(if $(2),--target $(2))
 
 .PHONY: calls all lib cli demo test test-arm64 bench bench-quick bench-classics bench-pages bench-dispatch \
-        bench-latency bench-latency-quick bench-long bench-programs peers tidy amalgamation install clean
+        bench-latency bench-latency-quick bench-long bench-huge bench-programs peers tidy amalgamation install clean
 .NOTPARALLEL:
 
 all:
@@ -55,7 +55,7 @@ bench-programs:
 	$(call compile,build,lib cli bench-programs)
 
 bench bench-quick bench-classics bench-pages bench-dispatch bench-latency bench-latency-quick \
-        bench-long: bench-programs
+        bench-long bench-huge: bench-programs
 	tools/bench.sh $@
 
 peers:

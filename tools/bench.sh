@@ -7,7 +7,8 @@
 # bench-long`: a server for 20 minutes, under all of them at once: RSS over time.
 # Results of the full suite, the pages, the latency, the dispatch and the long run go where
 # mallow-bench keeps them, in bench/results; the others' into build/. The full latency run and the
-# long one draw docs/pictures/latency.svg and long-run.svg, too.
+# long one draw docs/pictures/latency.svg and long-run.svg, too. `make bench-huge`: what huge pages
+# are worth and cost; a table, no rows of the suite.
 # Further arguments go to mallow-bench: tools/bench.sh bench --only larson -n 5
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -20,11 +21,12 @@ bench-classics) selection=(classics) ;;
 bench-pages) selection=(pages) ;;
 bench-dispatch) exec build/bin/mallow-bench dispatch "$@" ;;
 bench-latency) selection=(latency --picture docs/pictures/latency.svg) ;;
+bench-huge) exec tools/huge_pages.py "$@" ;;
 bench-long) selection=(long-run --picture docs/pictures/long-run.svg) ;;
 bench-latency-quick) selection=(latency --quick --out build/bench/results/latency-quick.json) ;;
 *)
     names="bench|bench-quick|bench-classics|bench-pages|bench-dispatch|bench-latency"
-    echo "usage: tools/bench.sh $names|bench-latency-quick|bench-long [OPTION...]" >&2
+    echo "usage: tools/bench.sh $names|bench-latency-quick|bench-long|bench-huge [OPTION...]" >&2
     exit 2
     ;;
 esac

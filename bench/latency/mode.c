@@ -29,6 +29,7 @@ static void one_window(struct thread *thread, const struct subject *subject,
     getrusage(RUSAGE_THREAD, &after);
     recorder->faults += (uint64_t)(after.ru_minflt - before.ru_minflt);
     recorder->switches += (uint64_t)(after.ru_nivcsw - before.ru_nivcsw);
+    recorder->waits += (uint64_t)(after.ru_nvcsw - before.ru_nvcsw);
 }
 
 static void *run_thread(void *argument) {
@@ -44,6 +45,7 @@ static void *run_thread(void *argument) {
         one_window(thread, subjects[i], thread->recorders[i]);
         recorder_drop_window(thread->recorders[i]);
         thread->recorders[i]->faults = thread->recorders[i]->switches = 0;
+        thread->recorders[i]->waits = 0;
     }
     for (size_t at = 0; at < RECORDER_WINDOWS; at++) {
         for (size_t i = 0; i < 2; i++) {

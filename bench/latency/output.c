@@ -55,10 +55,10 @@ static void json_recorder(const struct output *output, const struct mode *mode,
         }
         printf("{\"row\":\"times\",\"mode\":\"%s\",\"size\":%zu,\"unit\":%u,\"threads\":%u,"
                "\"subject\":\"%s\",\"call\":\"%s\",\"faults\":%" PRIu64 ",\"switches\":%" PRIu64
-               ",",
+               ",\"waits\":%" PRIu64 ",",
                mode->name, mode->size, mode->unit, mode->thread_count,
                floor == NULL ? "floor" : "malloc", series_names[i], recorder->faults,
-               recorder->switches);
+               recorder->switches, recorder->waits);
         json_series(ns, series, floor == NULL ? NULL : &floor->series[i].total, recorder->overhead);
         if (i == SERIES_BOTH) {
             json_curve(ns, &series->total);

@@ -39,6 +39,7 @@ void recorder_merge(struct recorder *into, const struct recorder *from) {
     into->overhead = from->overhead;
     into->faults += from->faults;
     into->switches += from->switches;
+    into->waits += from->waits;
     for (size_t i = 0; i < SERIES_COUNT; i++) {
         struct series *const series = &into->series[i];
         histogram_merge(&series->total, &from->series[i].total);

@@ -29,6 +29,7 @@ struct recorder {
     uint64_t overhead; // ticks; struct timer
     uint64_t faults;   // minor page faults of the thread within the windows
     uint64_t switches; // involuntary context switches, likewise
+    uint64_t waits;    // voluntary ones: for a lock, of the kernel's or the allocator's
     struct series series[SERIES_COUNT];
 };
 

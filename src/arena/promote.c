@@ -211,6 +211,11 @@ static void promote_clean_locked(struct arena_set *set, size_t chunk_index) {
 }
 
 static enum os_huge_result promote_pages(struct promote *promote, uintptr_t address) {
+    // A huge page is a copy: what a child by fork shares with us would be there twice then.
+    if (atomic_load_explicit(&promote->os->has_forked, memory_order_relaxed) &&
+        !os_huge_is_own(address)) {
+        return OS_HUGE_BUSY;
+    }
     const enum os_huge_result result = os_huge_promote(promote->os, address);
     if (result == OS_HUGE_MADE) {
         atomic_fetch_add_explicit(&promote->made_count, 1, memory_order_relaxed);

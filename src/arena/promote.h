@@ -13,6 +13,7 @@
 //          by that. The densest chunks come first. Of huge blocks the same holds for each part.
 //          Of a chunk that was split, or came free while it was ripening, it takes longer the next
 //          time: twice as long each time.
+//          What is shared with another process, since a fork, is left alone.
 //          No lock is held while the kernel works. What is given up meanwhile may be promoted all
 //          the same: it costs memory until it is purged, and contents do not change.
 #ifndef MALLOW_ARENA_PROMOTE_H

@@ -27,6 +27,7 @@ struct os {
     bool polls_growth;               // growth may be work (huge pages are wanted)
     bool keeps_small;                // no fault in our mappings is to make a huge page
     bool keeps_by_advice;            // the kernel does not take that from mmap: a second call
+    _Atomic(bool) has_forked;        // pages may be shared with another process
     bool wants_giant;                // giant pages are to be used: the first arena begins on one
     uintptr_t giant_address;         // where they are: nothing of them is ever given back
     size_t giant_bytes;              // 0: none

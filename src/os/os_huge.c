@@ -119,6 +119,29 @@ MALLOW_INTERNAL uint64_t os_fault_count(void) {
     return (uint64_t)usage.ru_minflt + (uint64_t)usage.ru_majflt;
 }
 
+// Bits of an entry of /proc/PID/pagemap: in memory; mapped by nobody else (Linux 4.2).
+#define OS_PAGEMAP_PRESENT (UINT64_C(1) << 63)
+#define OS_PAGEMAP_EXCLUSIVE (UINT64_C(1) << 56)
+
+MALLOW_INTERNAL bool os_huge_is_own(uintptr_t address) {
+    static const char path[] = "/proc/self/pagemap";
+    uint64_t pages[MALLOW_CHUNK_BYTES / 4096];
+    const long file = os_syscall6(SYS_openat, AT_FDCWD, (long)(uintptr_t)path,
+                                  O_RDONLY | O_CLOEXEC, 0, 0, 0);
+    if (file < 0) {
+        return false;
+    }
+    const long length =
+        os_syscall6(SYS_pread64, file, (long)(uintptr_t)pages, (long)sizeof pages,
+                    (long)(address / 4096 * sizeof pages[0]), 0, 0);
+    (void)os_syscall6(SYS_close, file, 0, 0, 0, 0, 0);
+    bool own = length == (long)sizeof pages;
+    for (size_t i = 0; own && i < sizeof pages / sizeof pages[0]; i++) {
+        own = (pages[i] & OS_PAGEMAP_PRESENT) == 0 || (pages[i] & OS_PAGEMAP_EXCLUSIVE) != 0;
+    }
+    return own;
+}
+
 // ---- Promotion ----------------------------------------------------------------------------------
 
 static long huge_advise(struct os *os, uintptr_t address, int advice) {

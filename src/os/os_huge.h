@@ -45,6 +45,10 @@ enum os_huge_result {
 // Page faults of the process so far, with and without reading. One call.
 MALLOW_INTERNAL uint64_t os_fault_count(void);
 
+// Whether all pages of the chunk at `address` that are in memory are this process's alone, as
+// /proc/self/pagemap tells; false also if that cannot be read. Three calls.
+MALLOW_INTERNAL bool os_huge_is_own(uintptr_t address);
+
 // Makes the pages of the chunk at `address`, a readable and writable part of a mapping of ours, one
 // huge page; what is not resident of it becomes so. Copies 2 MiB, and has all processors empty
 // their lists of pages before: 0.7 ms where there is a processor to spare, 10 or 20 on a loaded

@@ -63,7 +63,9 @@ static void process_start_memory(struct process *process) {
     address_map_init(&process->map, &process->meta);
     arena_set_init(&process->arenas, &process->os, &process->meta, &process->map,
                    process_option(options, arena_reserve));
-    process_start_giant(process);
+    if (process_option(&process->options, giant_pages) != 0) {
+        process_start_giant(process);
+    }
     huge_set_init(&process->huges, &process->os, &process->meta, &process->map,
                   process_option(options, huge_cache));
     thin_set_init(&process->thins, &process->arenas);

@@ -26,6 +26,7 @@ static void process_fork_prepare(void) {
     os_lock_take_for_fork(&process->thins.lock, hurried);
     arena_fork_prepare(&process->arenas, hurried);
     process_shed_fork_prepare(&process->shed, hurried);
+    atomic_store_explicit(&process->os.has_forked, true, memory_order_relaxed);
 }
 
 static void process_fork_parent(void) {

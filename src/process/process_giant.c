@@ -24,9 +24,6 @@ static void giant_complain(size_t got, size_t wanted) {
 MALLOW_INTERNAL void process_start_giant(struct process *process) {
     const uint64_t bytes = process_option(&process->options, giant_pages);
     const size_t wanted = (size_t)(bytes >> OS_GIANT_SHIFT) + (bytes % OS_GIANT_BYTES != 0);
-    if (wanted == 0) {
-        return;
-    }
     char root[OS_PATH_BYTES];
     struct format out;
     format_init(&out, root, sizeof root);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Huge pages are made of dense memory in the background, and only where the system allows it.
 //
-//   idle_huge_pages auto|off|disabled|always|never|fork|busy
+//   idle_huge_pages auto|off|disabled|always|never|fork|busy|shared
 //
 // "always" and "never" show the program another setting than the system's: a file of our own in place of
 // the kernel's, in a mount namespace of its own. Where that or huge pages cannot be had the test is
@@ -195,6 +195,37 @@ static void a_fork_keeps_them_apart(void)
     load_free(&load);
 }
 
+// Pages that a fork has left to two processes would be copied for each that makes huge pages of them: a
+// server of many processes would need as many times the memory.
+static void what_two_processes_share_stays_shared(void)
+{
+    struct load shared;
+    struct load own;
+    need_kernel();
+    load_fill(&shared, FILL / BLOCK, BLOCK);
+    const pid_t child = fork();
+    CHECK(child >= 0, "fork");
+    load_fill(&own, FILL / BLOCK, BLOCK);
+    CHECK(wait_for_huge(FILL / KIB * 3 / 4, PROMOTE_MS), "%zu KiB huge after %d ms", huge_kib(), PROMOTE_MS);
+    rest_ms(child == 0 ? 4000 : 6000);
+    CHECK(huge_kib() <= FILL / KIB + 8 * KIB, "%zu KiB huge of %zu that are not shared", huge_kib(), (size_t)FILL / KIB);
+    load_check(&shared);
+    load_check(&own);
+    if (child == 0) {
+        _exit(0);
+    }
+    int status = 0;
+    CHECK(waitpid(child, &status, 0) == child && status == 0, "the child: %d", status);
+    // Nobody else has them any more; the program goes on growing.
+    struct load more;
+    load_fill(&more, FILL / BLOCK, BLOCK);
+    CHECK(wait_for_huge(FILL / KIB * 5 / 2, PROMOTE_MS), "%zu KiB huge of %zu", huge_kib(), 3 * ((size_t)FILL / KIB));
+    load_check(&shared);
+    load_free(&shared);
+    load_free(&own);
+    load_free(&more);
+}
+
 static void expect_none_exposed(const char *when)
 {
     struct exposed exposed = {0, false, 0};
@@ -278,6 +309,8 @@ int main(int argc, char **argv)
     } else if (strcmp(mode, "fork") == 0) {
         need_kernel();
         a_fork_keeps_them_apart();
+    } else if (strcmp(mode, "shared") == 0) {
+        what_two_processes_share_stays_shared();
     } else if (strcmp(mode, "busy") == 0) {
         not_while_it_faults();
     } else if (strcmp(mode, "off") == 0) {

@@ -174,6 +174,34 @@ CASE(page_faults_are_counted) {
     assert_true(os_unmap(&os, address, MALLOW_CHUNK_BYTES));
 }
 
+CASE(what_a_child_shares_is_not_own) {
+    const uintptr_t address = os_map(&os, MALLOW_CHUNK_BYTES, MALLOW_CHUNK_BYTES);
+    int pipe_ends[2];
+    char byte = 0;
+    memset((void *)address, 1, MALLOW_CHUNK_BYTES / 2);
+    if (os.page_bytes != 4096 || access("/proc/self/pagemap", R_OK) != 0) {
+        assert_false(access("/proc/self/pagemap", R_OK) != 0 && os_huge_is_own(address));
+        skip();
+    }
+    assert_true(os_huge_is_own(address));
+    assert_int_equal(pipe(pipe_ends), 0);
+    const pid_t child = fork();
+    if (child == 0) {
+        close(pipe_ends[1]);
+        _exit(read(pipe_ends[0], &byte, 1) != 0); // when the parent is done
+    }
+    close(pipe_ends[0]);
+    assert_false(os_huge_is_own(address));
+    memset((void *)address, 2, MALLOW_CHUNK_BYTES / 2); // copied: each has its own
+    assert_true(os_huge_is_own(address));
+    memset((void *)(address + MALLOW_CHUNK_BYTES / 2), 3, 4096);
+    close(pipe_ends[1]);
+    int status = 0;
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_true(os_huge_is_own(address));
+    assert_true(os_unmap(&os, address, MALLOW_CHUNK_BYTES));
+}
+
 CASE(a_chunk_becomes_huge) {
     promote_a_chunk(false);
 }
@@ -199,6 +227,7 @@ int main(void) {
         cmocka_unit_test_setup(
             no_mapping_of_ours_may_get_a_huge_page_and_that_costs_no_call, begin),
         cmocka_unit_test_setup(page_faults_are_counted, begin),
+        cmocka_unit_test_setup(what_a_child_shares_is_not_own, begin),
         cmocka_unit_test_setup(a_chunk_becomes_huge, begin),
         cmocka_unit_test_setup(
             a_chunk_that_is_kept_off_huge_pages_becomes_huge_and_is_kept_off_again, begin),
