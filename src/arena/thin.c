@@ -9,10 +9,13 @@ enum {
     THIN_UNIT_GRANULES = THIN_UNIT_BYTES >> MALLOW_GRANULE_SHIFT,
     THIN_FREED = 0x80,
 };
+typedef uint64_t __attribute__((may_alias)) thin_mark_word;
+
 static const uint64_t thin_all_units = UINT64_MAX;
 
 static_assert(MALLOW_THIN_CLASS_COUNT < THIN_FREED, "a mark holds a class");
 static_assert(THIN_UNIT_COUNT == 64, "free_units is 64 bits");
+static_assert(offsetof(struct thin_slice, marks) % sizeof(thin_mark_word) == 0, "words of marks");
 
 static struct thin_slice *thin_of(const struct slab *slab) {
     return (struct thin_slice *)slab->word;
@@ -38,6 +41,9 @@ static void thin_list_add_locked(struct thin_set *set, struct thin_slice *slice)
 }
 
 static void thin_list_remove_locked(struct thin_set *set, struct thin_slice *slice) {
+    if (set->cursor == slice) {
+        set->cursor = slice->next;
+    }
     if (slice->previous != NULL) {
         slice->previous->next = slice->next;
     } else {
@@ -71,6 +77,9 @@ static struct thin_slice *thin_add_locked(struct thin_set *set, enum os_charge_l
     slice->address = span.address;
     slice->slab = span.slab;
     slice->free_units = thin_all_units;
+    slice->dirty_units = span.zeroed ? 0 : thin_all_units;
+    slice->idle_once = 0;
+    slice->idle_twice = 0;
     slab_init_thin(span.slab, span.address, slice);
     thin_list_add_locked(set, slice);
     return slice;
@@ -88,13 +97,18 @@ static size_t thin_mark_bytes(uint8_t mark) {
 // Takes `count` free units from `index` on; they have no marks, and a live count of 1.
 static void thin_take_units_locked(struct thin_set *set, struct thin_slice *slice, unsigned index,
                                    unsigned count) {
-    slice->free_units &= ~(((UINT64_C(1) << count) - 1) << index);
+    const uint64_t units = ((UINT64_C(1) << count) - 1) << index;
+    slice->free_units &= ~units;
+    slice->dirty_units |= units;
+    slice->idle_once &= ~units;
+    slice->idle_twice &= ~units;
     if (slice->free_units == 0) {
         thin_list_remove_locked(set, slice);
     }
-    for (unsigned i = 0; i < count * THIN_UNIT_GRANULES; i++) {
-        atomic_store_explicit(&slice->marks[index * THIN_UNIT_GRANULES + i], 0,
-                              memory_order_relaxed);
+    // Eight at a time.
+    thin_mark_word *const words = (thin_mark_word *)&slice->marks[index * THIN_UNIT_GRANULES];
+    for (unsigned i = 0; i < count * THIN_UNIT_GRANULES / sizeof *words; i++) {
+        __atomic_store_n(&words[i], 0, __ATOMIC_RELAXED);
     }
     atomic_store_explicit(&slice->live_count[index], 1, memory_order_relaxed);
 }
