@@ -152,9 +152,8 @@ static const struct slab_range view_empty = {0, 0};
 
 MALLOW_INTERNAL struct slab_range slab_view_word(const struct slab_view *view, size_t page_bytes) {
     const size_t first = view->word_index * 64;
-    return view->word_bits == 0 ? view_empty
-                                : view_pages(view, first,
-                                             bits_min(first + 64, view->capacity_count), page_bytes);
+    const size_t end = bits_min(first + 64, view->capacity_count);
+    return view->word_bits == 0 ? view_empty : view_pages(view, first, end, page_bytes);
 }
 
 MALLOW_INTERNAL struct slab_range slab_view_lowest(const struct slab_view *view,
