@@ -18,6 +18,11 @@
 enum { OS_MAP_FIXED_NOREPLACE = 0x100000, OS_ADVISE_POPULATE_READ = 22 };
 enum { OS_SET_VMA = 0x53564d41, OS_SET_VMA_ANON_NAME = 0 };
 
+// From here on the kernel is to look whether the machine could ever have so much memory.
+#define OS_ACCOUNTED_BYTES ((size_t)1 << 30)
+// It does not look when a mapping grows, so none grows to that by more than this factor.
+enum { OS_LEAP = 16 };
+
 static bool os_failed(long result) {
     return (unsigned long)result >= (unsigned long)-4095L;
 }
@@ -51,9 +56,11 @@ static uintptr_t os_map_raw(struct os *os, uintptr_t address, size_t bytes, int 
         return 0;
     }
     os_count(&os->map_count);
+    const bool accounted =
+        bytes >= OS_ACCOUNTED_BYTES && protection == (PROT_READ | PROT_WRITE);
     const long result =
         os_syscall6(SYS_mmap, (long)address, (long)bytes, protection,
-                    MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | flags, -1, 0);
+                    MAP_PRIVATE | MAP_ANONYMOUS | (accounted ? 0 : MAP_NORESERVE) | flags, -1, 0);
     if (os_failed(result)) {
         return 0;
     }
@@ -141,7 +148,8 @@ MALLOW_INTERNAL bool os_purge(struct os *os, uintptr_t address, size_t bytes) {
 
 MALLOW_INTERNAL uintptr_t os_remap(struct os *os, uintptr_t address, size_t bytes, size_t new_bytes,
                                    bool may_move) {
-    if (unlikely(os->sealed)) {
+    const bool leaps = new_bytes >= OS_ACCOUNTED_BYTES && new_bytes / OS_LEAP > bytes;
+    if (unlikely(os->sealed || leaps)) {
         return 0;
     }
     os_count(&os->remap_count);

@@ -78,7 +78,7 @@ MALLOW_INTERNAL bool os_unmap(struct os *os, uintptr_t address, size_t bytes);
 MALLOW_INTERNAL bool os_purge(struct os *os, uintptr_t address, size_t bytes);
 
 // Resizes a mapping, moving it if it must and `may_move`; the pages move, not the bytes. 0 on
-// failure.
+// failure, and where it would grow to a GiB or more, and many times over: a new mapping is wanted.
 MALLOW_INTERNAL uintptr_t os_remap(struct os *os, uintptr_t address, size_t bytes, size_t new_bytes,
                                    bool may_move);
 
