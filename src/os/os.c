@@ -227,7 +227,7 @@ static uintptr_t os_this_thread(void) {
 // these. The holder and the futex are one word, so that there is no moment at which a signal
 // handler could not tell whether it has interrupted the holder.
 enum { OS_LOCK_TAKEN = 1, OS_LOCK_AWAITED = 2, OS_LOCK_FLAGS = 3 };
-enum { OS_LOCK_HURRY_ROUNDS = 400 }; // of os_pause
+enum { OS_LOCK_HURRY_ROUNDS = 160 }; // of os_pause
 
 static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "the futex is the low half of the state");
 

@@ -117,7 +117,7 @@ MALLOW_INTERNAL bool os_lock_is_mine(const struct os_lock *lock);
 // Takes the lock for as long as a fork lasts. Other handlers of the fork run on the same thread and
 // may allocate: for that thread the lock is open. A lock that the calling thread holds already
 // stays its own, after the fork as well. `hurried`: the thread holds a lock that the holder of this
-// one may be waiting for, so this is waited for a moment only (some 20 ms), and then left alone.
+// one may be waiting for, so this is waited for a moment only (some 10 ms), and then left alone.
 MALLOW_INTERNAL void os_lock_take_for_fork(struct os_lock *lock, bool hurried);
 MALLOW_INTERNAL void os_lock_drop_after_fork(struct os_lock *lock);
 
