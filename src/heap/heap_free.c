@@ -213,10 +213,16 @@ static MALLOW_NORETURN MALLOW_COLD void heap_report(const char *call, const char
     fatal_misuse(text, address, detail);
 }
 
+// "double" is what a second free is; other calls are told a block that is free.
+static MALLOW_COLD const char *heap_second(const char *call) {
+    return format_same(call, "free") || format_same(call, "sized free") ? "double " : "invalid ";
+}
+
 static MALLOW_COLD void heap_report_in_thin(const char *call, const struct slab *slab,
                                             uintptr_t address) {
     if (thin_was_freed(slab, address)) {
-        heap_report(call, "double ", address, "this block was freed before, and is still free");
+        heap_report(call, heap_second(call), address,
+                    "this block was freed before, and is still free");
     }
     heap_report(call, "invalid ", address,
                 address % MALLOW_GRANULE_BYTES != 0
@@ -238,7 +244,7 @@ static MALLOW_COLD void heap_report_in_slab(const char *call, const struct slab 
         format_text(&out, "this ");
         format_unsigned(&out, slab->block_bytes);
         format_text(&out, "-byte block was freed before, and is still free");
-        heap_report(call, "double ", address, detail);
+        heap_report(call, heap_second(call), address, detail);
     }
     format_text(&out, into % MALLOW_GRANULE_BYTES != 0 ? "misaligned" : "interior");
     format_text(&out, " pointer, ");
