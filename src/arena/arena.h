@@ -103,9 +103,17 @@ MALLOW_INTERNAL void arena_set_init(struct arena_set *set, struct os *os, struct
 
 // Takes a span of 1 .. 32 slices whose address is a multiple of `align_slices` slices. May enter
 // the kernel to commit more memory. Slices without pages are charged at `level`.
-MALLOW_INTERNAL struct arena_span arena_take_charged(struct arena_set *set, unsigned slice_count,
-                                                     unsigned align_slices,
-                                                     enum os_charge_level level);
+MALLOW_INTERNAL void arena_take_into(struct arena_set *set, unsigned slice_count,
+                                     unsigned align_slices, enum os_charge_level level,
+                                     struct arena_span *span);
+
+MALLOW_INLINE struct arena_span arena_take_charged(struct arena_set *set, unsigned slice_count,
+                                                   unsigned align_slices,
+                                                   enum os_charge_level level) {
+    struct arena_span span;
+    arena_take_into(set, slice_count, align_slices, level, &span);
+    return span;
+}
 
 // The same at level HARD: for spans that can be done without.
 MALLOW_INLINE struct arena_span arena_take(struct arena_set *set, unsigned slice_count,
@@ -136,9 +144,8 @@ MALLOW_INLINE bool arena_is_low(const struct arena_set *set) {
     return __atomic_load_n(&set->low, __ATOMIC_RELAXED);
 }
 
-// Makes headers or slices ready that will be needed next. At most one system call; true: more
-// memory is committed.
-MALLOW_INTERNAL bool arena_prepare(struct arena_set *set);
+// Makes tables ready that will be needed next. At most one system call.
+MALLOW_INTERNAL void arena_prepare(struct arena_set *set);
 
 // Purges one run of dirty slices, if something is owed: that of the span given last, or another.
 // At most one system call.
@@ -241,12 +248,12 @@ MALLOW_INTERNAL bool arena_commit_locked(struct arena_set *set, struct arena *ar
                                          unsigned slice_count, unsigned align_slices,
                                          size_t *slice_out);
 
-// Whether headers and some free slices in a row are ready for what comes next. Lock held.
+// Whether the tables are ready for what comes next, so that growth is one system call. Lock held.
 MALLOW_INTERNAL bool arena_is_prepared(const struct arena *arena);
 
 // Makes some of them ready, as far as the soft limit permits. At most one system call; false: the
-// kernel or the limit refuses. *grown: slices. Lock held.
-MALLOW_INTERNAL bool arena_prepare_locked(struct arena_set *set, struct arena *arena, bool *grown);
+// kernel or the limit refuses. Lock held.
+MALLOW_INTERNAL bool arena_prepare_locked(struct arena_set *set, struct arena *arena);
 
 // Decommits the free end of an arena; bytes released. Lock held.
 MALLOW_INTERNAL size_t arena_decommit_locked(struct arena_set *set, struct arena *arena);

@@ -11,8 +11,8 @@ enum {
     ARENA_TABLE_ALIGN = 64 << 10,     // the largest page size: parts begin on it
     ARENA_HEADER_BATCH_SLICES = 256,  // headers committed at once: 64 KiB of them
     ARENA_FIRST_STEP_SLICES = 8,      // a small program commits 512 KiB
+    ARENA_WHOLE_STEP_SLICES = 3 * MALLOW_CHUNK_SLICES, // 6 MiB: from here on by whole chunks
     ARENA_STEP_SLICES_MAX = MALLOW_CHUNK_SLICES, // what is made free in one call is bounded
-    ARENA_AHEAD_ROW = 3,              // 8 free slices in a row: what most spans need at most
     ARENA_AHEAD_SLICES = 4 * MALLOW_CHUNK_SLICES, // headers are ready so far beyond what is needed
 };
 
@@ -197,8 +197,11 @@ static size_t arena_commit_target(const struct arena *arena, size_t end, unsigne
     if (step >= MALLOW_CHUNK_SLICES) {
         step = bits_align_down(bits_min(step, ARENA_STEP_SLICES_MAX), MALLOW_CHUNK_SLICES);
     }
+    // So do all once there are some: then each step makes slices of one chunk free, not of two.
     const size_t unit =
-        slice_count > ARENA_FIRST_STEP_SLICES ? MALLOW_CHUNK_SLICES : ARENA_FIRST_STEP_SLICES;
+        slice_count > ARENA_FIRST_STEP_SLICES || committed >= ARENA_WHOLE_STEP_SLICES
+            ? MALLOW_CHUNK_SLICES
+            : ARENA_FIRST_STEP_SLICES;
     const size_t target = bits_align_up(bits_max(end, committed + step), unit);
     return bits_min(target, arena->slice_count);
 }
@@ -304,21 +307,13 @@ static bool arena_has_headers(const struct arena *arena) {
 }
 
 MALLOW_INTERNAL bool arena_is_prepared(const struct arena *arena) {
-    return arena_has_headers(arena) && arena_has_groups(arena) &&
-           (chunk_map_has(&arena->map, ARENA_AHEAD_ROW) ||
-                                        arena->committed_slices == arena->slice_count);
+    return arena_has_headers(arena) && arena_has_groups(arena);
 }
 
-MALLOW_INTERNAL bool arena_prepare_locked(struct arena_set *set, struct arena *arena, bool *grown) {
-    if (!arena_has_headers(arena)) {
-        return arena_commit_header_batch(arena, set->os, OS_CHARGE_SOFT);
-    }
-    if (!arena_has_groups(arena)) {
-        return arena_commit_groups(arena, set->os, arena->slice_count, OS_CHARGE_SOFT);
-    }
-    size_t slice;
-    *grown = arena_commit_locked(set, arena, 0, 1, &slice);
-    return *grown;
+MALLOW_INTERNAL bool arena_prepare_locked(struct arena_set *set, struct arena *arena) {
+    return !arena_has_headers(arena)
+               ? arena_commit_header_batch(arena, set->os, OS_CHARGE_SOFT)
+               : arena_commit_groups(arena, set->os, arena->slice_count, OS_CHARGE_SOFT);
 }
 
 MALLOW_INTERNAL size_t arena_decommit_locked(struct arena_set *set, struct arena *arena) {
@@ -344,8 +339,10 @@ MALLOW_INTERNAL size_t arena_decommit_locked(struct arena_set *set, struct arena
     size_t dirty_count = 0;
     for (size_t slice = end; slice < arena->committed_slices; slice++) {
         arena_split_locked(set, arena->base + (slice << MALLOW_SLICE_SHIFT));
-        dirty_count += chunk_map_take(&arena->map, (unsigned)(slice / MALLOW_CHUNK_SLICES),
-                                      (unsigned)(slice % MALLOW_CHUNK_SLICES), 1);
+        const unsigned chunk_index = (unsigned)(slice / MALLOW_CHUNK_SLICES);
+        const unsigned slice_index = (unsigned)(slice % MALLOW_CHUNK_SLICES);
+        dirty_count += chunk_map_dirty(&arena->map, chunk_index, slice_index, 1);
+        chunk_map_take(&arena->map, chunk_index, slice_index, 1);
     }
     arena_less_dirty_locked(set, dirty_count);
     if (arena == &set->primary) {

@@ -69,9 +69,13 @@ MALLOW_INTERNAL struct chunk_place chunk_map_find_in(const struct chunk_map *map
                                                      unsigned chunk_index, unsigned slice_count,
                                                      unsigned align_slices);
 
-// Marks slices as in use; returns how many of them were dirty.
-MALLOW_INTERNAL unsigned chunk_map_take(struct chunk_map *map, unsigned chunk_index,
-                                        unsigned slice_index, unsigned slice_count);
+// How many of these slices are dirty.
+MALLOW_INTERNAL unsigned chunk_map_dirty(const struct chunk_map *map, unsigned chunk_index,
+                                         unsigned slice_index, unsigned slice_count);
+
+// Marks slices as in use.
+MALLOW_INTERNAL void chunk_map_take(struct chunk_map *map, unsigned chunk_index,
+                                    unsigned slice_index, unsigned slice_count);
 
 // Opens slices of a chunk: they are free, and clean, for the first time (again).
 MALLOW_INTERNAL void chunk_map_open(struct chunk_map *map, unsigned chunk_index, uint32_t slices);

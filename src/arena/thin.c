@@ -92,9 +92,9 @@ static void thin_take_units_locked(struct thin_set *set, struct thin_slice *slic
     if (slice->free_units == 0) {
         thin_list_remove_locked(set, slice);
     }
-    for (unsigned i = 0; i < count * THIN_UNIT_GRANULES; i++) {
-        atomic_store_explicit(&slice->marks[index * THIN_UNIT_GRANULES + i], 0,
-                              memory_order_relaxed);
+    _Atomic(uint64_t) *const words = &slice->mark_words[index * THIN_UNIT_GRANULES / 8];
+    for (unsigned i = 0; i < count * THIN_UNIT_GRANULES / 8; i++) {
+        atomic_store_explicit(&words[i], 0, memory_order_relaxed);
     }
     atomic_store_explicit(&slice->live_count[index], 1, memory_order_relaxed);
 }

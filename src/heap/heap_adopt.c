@@ -135,9 +135,7 @@ static struct slab *heap_take_over(struct heap *heap, struct heap *from, unsigne
 
 // Whether there is something to be had in an abandoned heap. Read without a claim, so it is a hint.
 MALLOW_RACY_READ static bool heap_looks_useful(const struct heap *heap, unsigned class_index) {
-    return heap_queue_first(heap, class_index) != NULL || heap->taken != NULL ||
-           heap->later != NULL ||
-           atomic_load_explicit(&heap->ready, memory_order_relaxed) != NULL;
+    return heap_has_posts(heap) || heap_queue_first(heap, class_index) != NULL;
 }
 
 // The heaps stay on their stack: who has claimed one may work in it, and one that a new thread has
@@ -147,6 +145,9 @@ MALLOW_INTERNAL struct slab *heap_adopt_slab(struct heap *heap, unsigned class_i
     const uint64_t head = atomic_load_explicit(&heap->shared->abandoned, memory_order_acquire);
     struct heap *from = (struct heap *)(uintptr_t)(head & ABANDONED_ADDRESS_MASK);
     unsigned looked_at = 0;
+    if (from != NULL) {
+        heap_note_effort(HEAP_EFFORT_LOOK);
+    }
     while (from != NULL && looked_at < MALLOW_ADOPT_BUDGET) {
         if (heap_looks_useful(from, class_index) && heap_claim(from)) {
             if (heap_queue_first(from, class_index) == NULL) {

@@ -84,7 +84,7 @@ static bool heap_free_abandoned(struct heap *owner, struct slab *slab, size_t in
         return false;
     }
     const bool done = heap_free_local(owner, slab, index);
-    int work = MALLOW_CALL_WORK;
+    int work = heap_call_work();
     heap_unclaim(owner, &work);
     return done;
 }
@@ -142,8 +142,8 @@ MALLOW_INLINE bool heap_free_pending(struct heap *heap, struct slab *slab,
     return true;
 }
 
-MALLOW_INTERNAL enum heap_near heap_free_near(struct heap_shared *shared, struct heap *heap,
-                                              uintptr_t address) {
+MALLOW_INLINE enum heap_near heap_free_near_more(struct heap_shared *shared, struct heap *heap,
+                                                 uintptr_t address) {
     const uintptr_t slot =
         (address >> (MALLOW_SLICE_SHIFT - MALLOW_SLAB_HEADER_SHIFT)) & shared->header_mask;
     struct slab *const slab = (struct slab *)(shared->header_base + slot);
@@ -169,7 +169,13 @@ MALLOW_INTERNAL enum heap_near heap_free_near(struct heap_shared *shared, struct
     return heap_free_remote(shared, slab, remote, index) ? HEAP_NEAR_QUIET : HEAP_NEAR_DONE;
 }
 
-MALLOW_INTERNAL bool heap_free(struct heap_shared *shared, struct heap *heap, uintptr_t address) {
+MALLOW_INTERNAL enum heap_near heap_free_near(struct heap_shared *shared, struct heap *heap,
+                                              uintptr_t address) {
+    heap_begin_effort();
+    return heap_free_near_more(shared, heap, address);
+}
+
+static bool heap_free_far_more(struct heap_shared *shared, struct heap *heap, uintptr_t address) {
     struct slab *const slab = heap_span_of(shared, address);
     if (unlikely(slab == NULL)) {
         if (huge_give(shared->huges, address, true)) {
@@ -198,6 +204,18 @@ MALLOW_INTERNAL bool heap_free(struct heap_shared *shared, struct heap *heap, ui
     }
     heap_free_in_slab(shared, heap, slab, index);
     return true;
+}
+
+MALLOW_INTERNAL bool heap_free(struct heap_shared *shared, struct heap *heap, uintptr_t address) {
+    heap_begin_effort();
+    return heap_free_far_more(shared, heap, address);
+}
+
+MALLOW_INTERNAL void heap_free_moved(struct heap_shared *shared, struct heap *heap,
+                                     uintptr_t address) {
+    if (heap_free_near_more(shared, heap, address) == HEAP_NEAR_NOT) {
+        (void)heap_free_far_more(shared, heap, address);
+    }
 }
 
 // ---- Reports ------------------------------------------------------------------------------------

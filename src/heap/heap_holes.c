@@ -50,17 +50,15 @@ static void holes_grow_locked(struct heap_holes *holes) {
     const size_t bytes =
         bits_align_up((wanted + wanted / 4 + LOOK_SLACK_SLICES) * sizeof *holes->looks,
                       os->page_bytes);
-    struct heap_look *const looks = (struct heap_look *)os_map(os, bytes, 1);
-    if (looks == NULL) {
-        return;
+    const size_t had =
+        bits_align_up(holes->look_count * sizeof *holes->looks, os->page_bytes);
+    struct heap_look *const looks = (struct heap_look *)(
+        holes->looks == NULL ? os_map(os, bytes, 1)
+                             : os_remap(os, (uintptr_t)holes->looks, had, bytes, true));
+    if (looks != NULL) {
+        holes->looks = looks;
+        holes->look_count = bytes / sizeof *looks;
     }
-    if (holes->looks != NULL) {
-        const size_t used = holes->look_count * sizeof *looks;
-        __builtin_memcpy(looks, holes->looks, used);
-        (void)os_unmap(os, (uintptr_t)holes->looks, bits_align_up(used, os->page_bytes));
-    }
-    holes->looks = looks;
-    holes->look_count = bytes / sizeof *looks;
 }
 
 // ---- One slab -----------------------------------------------------------------------------------

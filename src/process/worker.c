@@ -178,6 +178,15 @@ static bool worker_may_start(const struct worker *worker, uintptr_t caller) {
            (retry_ms == 0 || worker_now_ms() >= retry_ms) && worker->process_id == getpid();
 }
 
+// Whether a thread can be had, only not on behalf of this caller: the next one that is fit gets it,
+// and meanwhile no call takes a step in its place.
+static bool worker_waits_for_caller(const struct worker *worker, uintptr_t caller) {
+    return atomic_load_explicit(&worker->wanted, memory_order_relaxed) &&
+           !atomic_load_explicit(&worker->barred, memory_order_relaxed) &&
+           atomic_load_explicit(&worker->retry_ms, memory_order_relaxed) == 0 &&
+           worker->process_id != 0 && !worker_caller_is_fit(worker, caller);
+}
+
 // Moves the state from NONE to STARTING: for one thread only.
 static bool worker_claim_start(struct worker *worker) {
     uint32_t expected = WORKER_NONE;
@@ -227,7 +236,7 @@ MALLOW_INTERNAL void worker_poll(struct worker *worker, const void *caller, bool
         } else {
             worker_start(worker);
         }
-    } else if (may_enter) {
+    } else if (may_enter && !worker_waits_for_caller(worker, (uintptr_t)caller)) {
         worker_step(worker, heap_current());
     }
     errno = error;

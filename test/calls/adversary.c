@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: MIT
 // Adversary: the counted calls, and which programs to run. See adversary.h.
 //
-//   adversary [--scale N] [PROGRAM ...]     all of them, in order, if none is named
+//   adversary [--late] [--scale N] [PROGRAM ...]     all of them, in order, if none is named
+//
+// --late: the allocator's first call is not made before the C library is set up, so that the
+// allocator sees its environment.
 #include "adversary.h"
 
 #include <dlfcn.h>
@@ -212,11 +215,16 @@ static void movers_tell(void) {
 }
 
 // Before any library's constructor: the first call of the process, which sets the allocator up.
-static void first_call(void) {
+static void first_call(int count, char **arguments, char **environment) {
+    (void)environment;
+    if (count > 1 && strcmp(arguments[1], "--late") == 0) {
+        return;
+    }
     phase("first call of the process", false);
     counted_free(counted_malloc(24));
 }
-__attribute__((section(".preinit_array"), used)) static void (*const first)(void) = first_call;
+__attribute__((section(".preinit_array"), used)) static void (*const first)(int, char **,
+                                                                           char **) = first_call;
 
 static const struct program *program_find(const char *name) {
     for (size_t i = 0; i < PROGRAM_COUNT; i++) {
@@ -244,12 +252,12 @@ static void helper_start(void) {
 }
 
 int main(int count, char **arguments) {
-    int index = 1;
+    int index = count > 1 && strcmp(arguments[1], "--late") == 0 ? 2 : 1;
     movers_tell();
     helper_start();
-    if (count > 2 && strcmp(arguments[1], "--scale") == 0) {
-        scale = strtoul(arguments[2], NULL, 10);
-        index = 3;
+    if (index + 1 < count && strcmp(arguments[index], "--scale") == 0) {
+        scale = strtoul(arguments[index + 1], NULL, 10);
+        index += 2;
     }
     if (index < count) {
         for (; index < count; index++) {
