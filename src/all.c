@@ -16,6 +16,7 @@
 #include "os/os_huge.c"
 #include "os/os_node.c"
 #include "os/os_giant.c"
+#include "os/os_thread.c"
 #include "os/fatal.c"
 
 #include "pool/pool_status.c"
@@ -49,11 +50,13 @@
 #include "arena/huge_index.c"
 #include "arena/huge_cache.c"
 #include "arena/thin.c"
+#include "arena/thin_idle.c"
 #include "arena/promote.c"
 
 #include "heap/heap.c"
 #include "heap/heap_gate.c"
 #include "heap/heap_queue.c"
+#include "heap/heap_rest.c"
 #include "heap/heap_remote.c"
 #include "heap/heap_settle.c"
 #include "heap/heap_slow.c"

@@ -131,8 +131,7 @@ MALLOW_INLINE void api_zero_small(void *block, size_t size) {
 MALLOW_INLINE void *api_zalloc(size_t size) {
     struct heap *const heap = heap_current();
     if (likely(size <= MALLOW_SMALL_BYTES_MAX)) {
-        struct slab *const slab =
-            heap->direct[(size + MALLOW_GRANULE_BYTES - 1) >> MALLOW_GRANULE_SHIFT];
+        struct slab *const slab = heap_fast_current(heap, size);
         uintptr_t address;
         if (likely(slab_take(slab, &address))) {
             // The whole block, not only what was asked for: rezalloc builds on it.

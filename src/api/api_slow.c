@@ -76,10 +76,9 @@ MALLOW_INLINE void *api_allocate_slow(size_t size, struct heap *heap, bool zeroe
 MALLOW_INTERNAL MALLOW_NOINLINE void *api_malloc_slow(size_t size, struct heap *heap) {
     if (size <= MALLOW_SMALL_BYTES_MAX && !heap_is_empty(heap)) {
         // Mostly the current slab only has to go on to another word of its bitmap.
-        struct slab *const slab =
-            heap->direct[(size + MALLOW_GRANULE_BYTES - 1) >> MALLOW_GRANULE_SHIFT];
         uintptr_t address = 0;
         heap_gate_enter(heap);
+        struct slab *const slab = heap_fast_current(heap, size);
         const bool found = slab_find_room(slab);
         if (found) {
             heap_check_word(heap, slab);

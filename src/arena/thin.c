@@ -9,6 +9,7 @@ enum {
     THIN_UNIT_GRANULES = THIN_UNIT_BYTES >> MALLOW_GRANULE_SHIFT,
     THIN_FREED = 0x80,
 };
+
 static const uint64_t thin_all_units = UINT64_MAX;
 
 static_assert(MALLOW_THIN_CLASS_COUNT < THIN_FREED, "a mark holds a class");
@@ -38,6 +39,9 @@ static void thin_list_add_locked(struct thin_set *set, struct thin_slice *slice)
 }
 
 static void thin_list_remove_locked(struct thin_set *set, struct thin_slice *slice) {
+    if (set->cursor == slice) {
+        set->cursor = slice->next;
+    }
     if (slice->previous != NULL) {
         slice->previous->next = slice->next;
     } else {
@@ -71,6 +75,9 @@ static struct thin_slice *thin_add_locked(struct thin_set *set, enum os_charge_l
     slice->address = span.address;
     slice->slab = span.slab;
     slice->free_units = thin_all_units;
+    slice->dirty_units = span.zeroed ? 0 : thin_all_units;
+    slice->idle_once = 0;
+    slice->idle_twice = 0;
     slab_init_thin(span.slab, span.address, slice);
     thin_list_add_locked(set, slice);
     return slice;
@@ -88,7 +95,11 @@ static size_t thin_mark_bytes(uint8_t mark) {
 // Takes `count` free units from `index` on; they have no marks, and a live count of 1.
 static void thin_take_units_locked(struct thin_set *set, struct thin_slice *slice, unsigned index,
                                    unsigned count) {
-    slice->free_units &= ~(((UINT64_C(1) << count) - 1) << index);
+    const uint64_t units = ((UINT64_C(1) << count) - 1) << index;
+    slice->free_units &= ~units;
+    slice->dirty_units |= units;
+    slice->idle_once &= ~units;
+    slice->idle_twice &= ~units;
     if (slice->free_units == 0) {
         thin_list_remove_locked(set, slice);
     }

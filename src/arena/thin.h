@@ -30,6 +30,10 @@ struct thin_slice {
     struct slab *slab;
     struct thin_slice *next;                        // slices with a free unit; or recycled ones
     struct thin_slice *previous;
+    uint64_t dirty_units;                           // masks; under lock: used since their page was
+                                                    // purged
+    uint64_t idle_once;                             // free, and not used since the last look
+    uint64_t idle_twice;                            // nor since the one before
     _Atomic(uint8_t) live_count[THIN_UNIT_COUNT];   // a unit's blocks and 1 fit
     union {
         _Atomic(uint8_t) marks[THIN_GRANULE_COUNT];
@@ -42,6 +46,7 @@ struct thin_set {
     struct os_lock lock;
     struct thin_slice *available; // slices with a free unit; under lock
     struct thin_slice *recycled;  // structures without a slice; under lock
+    struct thin_slice *cursor;    // next on `available` to be purged (thin_idle.c); under lock
 };
 
 // An open unit: [bump, end) is still to be handed out. All zero: none.
@@ -79,6 +84,21 @@ MALLOW_INTERNAL bool thin_was_freed(const struct slab *slab, uintptr_t address);
 
 // Frees the block that begins at `address`; false if no live block does.
 MALLOW_INTERNAL bool thin_give(struct thin_set *set, struct slab *slab, uintptr_t address);
+
+// ---- thin_idle.c: free units that nobody has needed for a while ----
+
+struct thin_idle {
+    size_t bytes;       // of whole pages to be purged
+    size_t later_bytes; // of others that may be by the next look
+};
+
+// Looks: which free pages have not been needed since the look before the last; or all that are
+// free. To be called at regular intervals.
+MALLOW_INTERNAL struct thin_idle thin_idle_look(struct thin_set *set, bool all);
+
+// Purges pages that were found idle, in up to `calls` system calls; bytes released. Holds the lock
+// for one call at a time.
+MALLOW_INTERNAL size_t thin_idle_purge(struct thin_set *set, unsigned calls);
 
 // Adds the live blocks of a thin slice to counts[their class], of MALLOW_THIN_CLASS_COUNT.
 MALLOW_INTERNAL void thin_count(const struct slab *slab, uint32_t *counts);

@@ -9,7 +9,8 @@
 // Owns     its slabs, their queues, and the table that malloc looks sizes up in.
 // Threads  its thread alone, except `ready` (any thread pushes) and `state`. The heap of a thread
 //          that has ended belongs to whoever moves its state from ABANDONED to CLAIMED.
-// Holds    direct[u] = current[class of u granules], or the empty slab where there is none
+// Holds    direct[u] = current[class of u granules], or the empty slab where there is none, or it
+//          rests (heap_rest.h)
 //          a slab on queue[c] has owner == this heap without flags, class c, and is not current
 #ifndef MALLOW_HEAP_HEAP_H
 #define MALLOW_HEAP_HEAP_H
@@ -37,6 +38,7 @@ enum heap_refused {
 };
 
 struct heap_shared;
+struct heap_resting;
 
 // Classes of more than MALLOW_SMALL_BYTES_MAX: apart, since a thread with little data has none.
 #define MALLOW_MEDIUM_CLASS_COUNT (MALLOW_CLASS_COUNT - MALLOW_DIRECT_CLASS_COUNT)
@@ -59,12 +61,14 @@ struct heap {
     uint32_t steal_cursor;                          // next class to look for a spare slab in
     uint8_t refused;                                // enum heap_refused
     bool attention;                                 // an event of os_charge is due
+    struct heap_resting *resting;                   // NULL until a class first rests (heap_rest.h)
     struct slab *spare;                             // wholly free, on no list; NULL if none
     struct slab_remote *taken;                      // posted slabs taken off `ready`
     struct slab_remote *later;                      // those that had too few free blocks
     _Atomic(uint32_t) busy;                         // heap_gate.h: 1 while the thread is at work
     _Atomic(uint32_t) visit;                        // enum heap_gate; written by others too
     uint32_t refilled_count;                        // full slabs that got free blocks
+    _Atomic(uint32_t) thread;                       // whose it is (os_thread_number); 0: not known
     // Written by other threads, on a line of its own.
     _Alignas(MALLOW_CACHE_LINE) _Atomic(struct slab_remote *) ready; // stack of posted slabs
     _Atomic(uint32_t) state;                        // enum heap_state; read with every remote free
@@ -74,6 +78,8 @@ struct heap {
     uint64_t asked_ms;                              // when it asked to be let in
     uint32_t visit_round;                           // round in which it last wanted to; 0: not
     uint32_t visit_before;                          // the gate's state before it entered
+    uint64_t asleep_ms;                             // when the thread was seen asleep; 0: not yet
+    uint32_t asleep_round;                          // round in which that was last asked
 };
 
 static_assert(_Alignof(struct heap) > SLAB_OWNER_FLAGS, "flags fit below a heap's address");
@@ -264,6 +270,9 @@ MALLOW_INLINE struct heap_medium *heap_medium_of(const struct heap *heap) {
 }
 MALLOW_INTERNAL bool heap_prepare_class(struct heap *heap, unsigned class_index);
 MALLOW_INTERNAL void heap_set_current(struct heap *heap, unsigned class_index, struct slab *slab);
+// Keeps malloc's fast path from the class's current slab, or leads it to `slab` again (heap_rest.h).
+MALLOW_INTERNAL void heap_hide_current(struct heap *heap, unsigned class_index);
+MALLOW_INTERNAL void heap_show_current(struct heap *heap, unsigned class_index, struct slab *slab);
 // When a full slab of this heap ceases to be full: the block that it has lent comes back.
 MALLOW_INTERNAL void heap_settle_lent(struct heap *heap, struct slab *slab);
 // Takes the current slab, without a lent block, out of its place and queues, marks or releases it

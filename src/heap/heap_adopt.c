@@ -103,6 +103,7 @@ MALLOW_INTERNAL struct heap *heap_adopt_or_create(struct heap_shared *shared) {
 
 MALLOW_INTERNAL void heap_abandon(struct heap *heap) {
     heap_gate_enter(heap);
+    atomic_store_explicit(&heap->thread, 0, memory_order_relaxed);
     for (unsigned class_index = 0; class_index < MALLOW_CLASS_COUNT; class_index++) {
         heap_return_lent(heap, class_index);
         heap_retire_current(heap, class_index);

@@ -13,10 +13,16 @@
 
 #include "heap/heap.h"
 
+// Where blocks of `size` <= MALLOW_SMALL_BYTES_MAX bytes come from. A visitor may change it
+// (heap_rest.h).
+MALLOW_INLINE struct slab *heap_fast_current(const struct heap *heap, size_t size) {
+    return __atomic_load_n(
+        &heap->direct[(size + MALLOW_GRANULE_BYTES - 1) >> MALLOW_GRANULE_SHIFT], __ATOMIC_RELAXED);
+}
+
 // A block of `size` <= MALLOW_SMALL_BYTES_MAX bytes; false: take the slow path.
 MALLOW_INLINE bool heap_fast_allocate(struct heap *heap, size_t size, uintptr_t *address) {
-    return slab_take(heap->direct[(size + MALLOW_GRANULE_BYTES - 1) >> MALLOW_GRANULE_SHIFT],
-                     address);
+    return slab_take(heap_fast_current(heap, size), address);
 }
 
 // The header slot of the slice that `address` would lie in if it lay in the primary arena. Every

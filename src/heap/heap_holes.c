@@ -3,6 +3,7 @@
 #include "heap/heap_holes.h"
 
 #include "heap/heap_gate.h"
+#include "heap/heap_rest.h"
 #include "slab/slab_holes.h"
 
 enum {
@@ -10,15 +11,32 @@ enum {
     LOOK_AGE_DONE,             // nothing left to purge in it as it is
     LOOK_GRACE_COARSE_MS = 10, // MALLOW_GATE_GRACE_MS by a clock with steps of 4 ms
     LOOK_SLACK_SLICES = 1024,
+    LOOK_TRIES = 4,           // looks for whether a thread is asleep
+    LOOK_MANY_HEAPS = 8,      // with fewer, it is not worth asking
 };
 
 static_assert(LOOK_GRACE_COARSE_MS >= MALLOW_GATE_GRACE_MS + 8, "two steps of the clock");
 
+// What has been done about the word that malloc takes from.
+enum look_word {
+    LOOK_WORD_ACTIVE = 0, // nothing
+    LOOK_WORD_RESTING,    // its slab was put to rest at rest_ms (heap_rest.h)
+    LOOK_WORD_LOWEST,     // and purged but for its lowest free block and the hot one
+    LOOK_WORD_DONE,
+};
+
 // What a slab was like, and for how many looks.
 struct heap_look {
-    uint32_t print; // slab_view_print; 0: no slab
-    uint16_t age;   // looks since it was first seen like that; LOOK_AGE_DONE
-    uint16_t next;  // block from which on its holes are still to be purged
+    uint32_t print;      // slab_view_print; 0: no slab
+    uint16_t age;        // looks since it was first seen like that; LOOK_AGE_DONE
+    uint16_t next;       // block from which on its holes are still to be purged
+    uint32_t word_print; // slab_view_word_print
+    uint32_t rest_ms;    // the time, cut off
+    uint16_t word_next;  // as `next`, in part word_part of what its state comes to
+    uint8_t word_part;
+    uint8_t word_age;
+    uint8_t word_state;  // enum look_word
+    uint8_t word_tries;
 };
 
 // ---- The table ----------------------------------------------------------------------------------
@@ -76,35 +94,135 @@ struct holes_work {
     size_t released_bytes;
 };
 
-// Purges the holes of a slab of `heap`, which is held, as is the arena's lock: the span cannot be
-// given up and used anew meanwhile. False: it is not what was looked at, or not all is done.
-static bool holes_purge_held(struct heap_holes *holes, const struct holes_place *place,
-                             const struct heap *heap, struct holes_work *work) {
-    struct os *const os = holes->shared->os;
+// Purges a hole; false: no call is left for it.
+static bool holes_purge_one(struct heap_holes *holes, const struct slab_hole *hole,
+                            struct holes_work *work) {
+    if (work->calls == 0) {
+        return false;
+    }
+    work->calls--;
+    if (os_purge(holes->shared->os, hole->address, hole->bytes)) {
+        arena_split_locked(holes->shared->arenas, hole->address);
+        work->released_bytes += hole->opened_bytes;
+    }
+    return true;
+}
+
+// What is to be done with a slab of `heap`, which is held, as is the arena's lock: the span cannot
+// be given up and used anew meanwhile. False: it is not what was looked at, or not all is done.
+typedef bool holes_act(struct heap_holes *holes, const struct heap_holes_way *way,
+                       const struct holes_place *place, struct heap *heap,
+                       struct holes_work *work);
+
+static bool holes_view_held(const struct holes_place *place, struct heap *heap,
+                            struct slab_view *view) {
+    return slab_owner_heap(place->slab) == (uintptr_t)heap &&
+           slab_view_take(view, place->slab, place->remote, place->address);
+}
+
+// The holes beside the exposed word.
+static bool holes_purge_held(struct heap_holes *holes, const struct heap_holes_way *way,
+                             const struct holes_place *place, struct heap *heap,
+                             struct holes_work *work) {
+    (void)way;
     struct slab_view view;
     struct slab_hole hole;
-    if (slab_owner_heap(place->slab) != (uintptr_t)heap ||
-        !slab_view_take(&view, place->slab, place->remote, place->address) ||
-        slab_view_print(&view) != place->look->print) {
+    if (!holes_view_held(place, heap, &view) || slab_view_print(&view) != place->look->print) {
         return false;
     }
     for (size_t index = place->look->next;
-         slab_view_next(&view, os->page_bytes, &index, &hole);) {
-        if (work->calls == 0) {
+         slab_view_next(&view, holes->shared->os->page_bytes, &index, &hole);) {
+        if (!holes_purge_one(holes, &hole, work)) {
             return false;
-        }
-        work->calls--;
-        if (os_purge(os, hole.address, hole.bytes)) {
-            arena_split_locked(holes->shared->arenas, hole.address);
-            work->released_bytes += hole.opened_bytes;
         }
         place->look->next = (uint16_t)index;
     }
     return true;
 }
 
-static bool holes_purge(struct heap_holes *holes, const struct heap_holes_way *way,
-                        const struct holes_place *place, struct holes_work *work) {
+// Purges what the exposed word and the hot block concern, as far as `exposure` lets, but for what
+// has gone before. False: not all is done.
+static bool holes_purge_word(struct heap_holes *holes, const struct holes_place *place,
+                             struct slab_view *view, enum slab_exposure exposure,
+                             struct holes_work *work) {
+    const size_t page_bytes = holes->shared->os->page_bytes;
+    struct heap_look *const look = place->look;
+    struct slab_range parts[2] = {look->word_state == LOOK_WORD_LOWEST
+                                      ? slab_view_lowest(view, page_bytes)
+                                      : slab_view_word(view, page_bytes),
+                                  slab_view_hot(view, page_bytes)};
+    if (parts[1].low >= parts[0].low && parts[1].high <= parts[0].high) {
+        parts[1] = (struct slab_range){0, 0};
+    }
+    slab_view_expose(view, exposure);
+    for (; look->word_part < 2; look->word_part++, look->word_next = 0) {
+        struct slab_hole hole;
+        for (size_t index = look->word_next;
+             slab_view_next_in(view, page_bytes, &parts[look->word_part], &index, &hole);) {
+            if (!holes_purge_one(holes, &hole, work)) {
+                return false;
+            }
+            look->word_next = (uint16_t)index;
+        }
+    }
+    look->word_part = 0;
+    return true;
+}
+
+// Whether no malloc that began before the slab was put to rest can be under way any more.
+static bool holes_are_quiescent(const struct heap *heap, const struct heap_look *look) {
+    return heap->asleep_ms != 0 &&
+           (uint32_t)heap->asleep_ms - (look->rest_ms + LOOK_GRACE_COARSE_MS) < UINT32_MAX / 2;
+}
+
+// The exposed word and the hot block: puts the slab to rest, and purges at a later look. A malloc
+// that had looked for its slab before may still be under way then, if its thread has not run since:
+// so the blocks that it may take count as in use. Those are the same all the time, as only the
+// thread itself could change them. Once the thread has been seen asleep after that, there is no
+// such malloc.
+static bool holes_word_held(struct heap_holes *holes, const struct heap_holes_way *way,
+                            const struct holes_place *place, struct heap *heap,
+                            struct holes_work *work) {
+    struct heap_look *const look = place->look;
+    struct slab_view view;
+    if (!holes_view_held(place, heap, &view) || slab_view_word_print(&view) != look->word_print) {
+        return false;
+    }
+    if (look->word_state == LOOK_WORD_ACTIVE) {
+        if (heap_current_slab(heap, place->slab->class_index) != place->slab ||
+            !heap_rest_class(heap, place->slab->class_index)) {
+            return false;
+        }
+        look->rest_ms = (uint32_t)way->now_ms;
+        look->word_state = LOOK_WORD_RESTING;
+        look->word_next = 0;
+        look->word_part = 0;
+        look->word_tries = 0;
+        if (heap != way->mine) {
+            return false;
+        }
+    }
+    if (!heap_is_resting(heap, place->slab->class_index)) {
+        look->word_state = LOOK_WORD_ACTIVE; // the thread has come by
+        look->word_age = 0;
+        return false;
+    }
+    if (heap != way->mine && (uint32_t)way->now_ms - look->rest_ms < LOOK_GRACE_COARSE_MS) {
+        return false;
+    }
+    const bool quiescent = holes_are_quiescent(heap, look);
+    if (look->word_state == LOOK_WORD_RESTING || quiescent) {
+        if (!holes_purge_word(holes, place, &view,
+                              quiescent ? SLAB_EXPOSED_NONE : SLAB_EXPOSED_LOWEST, work)) {
+            return false;
+        }
+        look->word_state = quiescent ? LOOK_WORD_DONE : LOOK_WORD_LOWEST;
+    }
+    return true;
+}
+
+static bool holes_do(struct heap_holes *holes, const struct heap_holes_way *way,
+                     const struct holes_place *place, holes_act *act, struct holes_work *work) {
     struct os_lock *const lock = &holes->shared->arenas->lock;
     struct heap *const heap = (struct heap *)slab_owner_heap(place->slab);
     bool done = false;
@@ -113,11 +231,11 @@ static bool holes_purge(struct heap_holes *holes, const struct heap_holes_way *w
     }
     if (heap == way->mine) {
         os_lock_take(lock);
-        done = holes_purge_held(holes, place, heap, work);
+        done = act(holes, way, place, heap, work);
         os_lock_drop(lock);
     } else if (heap_is_abandoned(heap) && heap_claim(heap)) {
         os_lock_take(lock);
-        done = holes_purge_held(holes, place, heap, work);
+        done = act(holes, way, place, heap, work);
         os_lock_drop(lock);
         int work_left = MALLOW_CALL_WORK;
         heap_unclaim(heap, &work_left);
@@ -126,7 +244,7 @@ static bool holes_purge(struct heap_holes *holes, const struct heap_holes_way *w
                                   way->now_ms - heap->asked_ms >= LOOK_GRACE_COARSE_MS;
         os_lock_take(lock);
         if (heap_gate_visit(heap, asked_before)) {
-            done = holes_purge_held(holes, place, heap, work);
+            done = act(holes, way, place, heap, work);
             heap_gate_end(heap);
         }
         os_lock_drop(lock);
@@ -165,42 +283,141 @@ static bool holes_are_too_few(struct heap_holes *holes, const struct holes_place
     return is_huge && bytes < (view->span_end - view->span_start) / 4;
 }
 
-// Looks at one slab; true if a later look may have something to purge.
-static bool holes_look_at(struct heap_holes *holes, const struct heap_holes_way *way,
-                          const struct holes_place *place, struct holes_work *work) {
+// Notes what the slab is like. False: it is none.
+static bool holes_note(const struct holes_place *place, struct slab_view *view) {
     struct heap_look *const look = place->look;
-    struct slab_view view;
-    struct slab_hole hole;
-    if (!slab_view_take(&view, place->slab, place->remote, place->address)) {
-        *look = (struct heap_look){0, 0, 0};
+    if (!slab_view_take(view, place->slab, place->remote, place->address)) {
+        *look = (struct heap_look){.print = 0};
         return false;
     }
-    const uint32_t print = slab_view_print(&view);
+    const uint32_t print = slab_view_print(view);
     if (print != look->print) {
-        *look = (struct heap_look){print, 0, 0};
+        look->print = print;
+        look->age = 0;
+        look->next = 0;
     } else if (look->age < LOOK_AGE_OLD) {
         look->age++;
     }
+    // A thread that has come by may have left all as it was, but has touched it.
+    const struct heap *const heap = (struct heap *)slab_owner_heap(place->slab);
+    const bool awake = look->word_state != LOOK_WORD_ACTIVE && heap != NULL &&
+                       !heap_is_resting(heap, place->slab->class_index);
+    const uint32_t word_print = slab_view_word_print(view);
+    if (word_print != look->word_print || awake) {
+        look->word_print = word_print;
+        look->word_age = 0;
+        look->word_state = LOOK_WORD_ACTIVE;
+    } else if (look->word_age < LOOK_AGE_OLD) {
+        look->word_age++;
+    }
+    return true;
+}
+
+// Looks at what lies beside the exposed word; true if a later look may have something to purge.
+static bool holes_look_beside(struct heap_holes *holes, const struct heap_holes_way *way,
+                              const struct holes_place *place, const struct slab_view *view,
+                              struct holes_work *work) {
+    struct heap_look *const look = place->look;
+    struct slab_hole hole;
     size_t index = look->next;
     if (look->age == LOOK_AGE_DONE) {
         return false;
     }
-    if (!slab_view_next(&view, holes->shared->os->page_bytes, &index, &hole)) {
+    if (!slab_view_next(view, holes->shared->os->page_bytes, &index, &hole)) {
         look->age = look->age != 0 ? LOOK_AGE_DONE : 0;
         return look->age == 0 && way->patience != 0;
     }
-    if (way->patience != 0 && holes_are_too_few(holes, place, &view)) {
+    if (way->patience != 0 && holes_are_too_few(holes, place, view)) {
         return false;
     }
     // Not before it may come to that: a thread that is asked pays a fence each time it comes by.
     if (look->age + 1U >= way->patience) {
         holes_ask(holes, way, place->slab);
     }
-    if (look->age >= way->patience && holes_purge(holes, way, place, work)) {
+    if (look->age >= way->patience && holes_do(holes, way, place, holes_purge_held, work)) {
         look->age = LOOK_AGE_DONE;
         return false;
     }
     return true;
+}
+
+// Finds out whether the thread of the slab's heap is asleep, unless that is known or was asked in
+// this round: where many threads may sleep, and the last pages of each add up.
+static void holes_ask_kernel(struct heap_holes *holes, const struct heap_holes_way *way,
+                             const struct holes_place *place) {
+    struct heap *const heap = (struct heap *)slab_owner_heap(place->slab);
+    if (heap == NULL || heap->asleep_round == holes->round ||
+        (uint32_t)way->now_ms - place->look->rest_ms < LOOK_GRACE_COARSE_MS) {
+        return;
+    }
+    heap->asleep_round = holes->round;
+    if (way->is_asleep(atomic_load_explicit(&heap->thread, memory_order_relaxed))) {
+        heap->asleep_ms = way->now_ms;
+    }
+}
+
+static bool holes_has_in(const struct slab_view *view, size_t page_bytes,
+                         const struct slab_range *range) {
+    struct slab_hole hole;
+    size_t index = 0;
+    return slab_view_next_in(view, page_bytes, range, &index, &hole);
+}
+
+static bool holes_may_ask_kernel(const struct heap_holes *holes, const struct heap_holes_way *way) {
+    return way->is_asleep != NULL &&
+           atomic_load_explicit(&holes->shared->heap_count, memory_order_relaxed) >=
+               LOOK_MANY_HEAPS;
+}
+
+static bool holes_word_is_done(const struct heap_look *look, bool may_ask) {
+    return look->word_state == LOOK_WORD_DONE || (look->word_state == LOOK_WORD_LOWEST && !may_ask);
+}
+
+// The same of the exposed word, whose slab is to be put to rest, or rests.
+static bool holes_look_at_word(struct heap_holes *holes, const struct heap_holes_way *way,
+                               const struct holes_place *place, struct slab_view *view,
+                               struct holes_work *work) {
+    struct heap_look *const look = place->look;
+    const size_t page_bytes = holes->shared->os->page_bytes;
+    const bool may_ask = holes_may_ask_kernel(holes, way);
+    if (look->word_print == 0 || holes_word_is_done(look, may_ask)) {
+        return false;
+    }
+    if (work->calls == 0) {
+        return true;
+    }
+    const struct slab_range word = slab_view_word(view, page_bytes);
+    const struct slab_range hot = slab_view_hot(view, page_bytes);
+    slab_view_expose(view, SLAB_EXPOSED_NONE);
+    if ((!holes_has_in(view, page_bytes, &word) && !holes_has_in(view, page_bytes, &hot)) ||
+        (way->patience != 0 && holes_are_too_few(holes, place, view))) {
+        return false;
+    }
+    if (look->word_age + 1U >= way->patience) {
+        holes_ask(holes, way, place->slab);
+    }
+    if (look->word_age < way->patience) {
+        return look->word_age != 0; // one that is in use need not be waited for
+    }
+    if (may_ask && look->word_state != LOOK_WORD_ACTIVE) {
+        holes_ask_kernel(holes, way, place);
+    }
+    if (holes_do(holes, way, place, holes_word_held, work) &&
+        look->word_state == LOOK_WORD_LOWEST && ++look->word_tries >= LOOK_TRIES) {
+        look->word_state = LOOK_WORD_DONE; // it is not worth more
+    }
+    return !holes_word_is_done(look, may_ask);
+}
+
+// Looks at one slab; true if a later look may have something to purge.
+static bool holes_look_at(struct heap_holes *holes, const struct heap_holes_way *way,
+                          const struct holes_place *place, struct holes_work *work) {
+    struct slab_view view;
+    if (!holes_note(place, &view)) {
+        return false;
+    }
+    const bool beside = holes_look_beside(holes, way, place, &view, work);
+    return holes_look_at_word(holes, way, place, &view, work) || beside;
 }
 
 // ---- Rounds -------------------------------------------------------------------------------------
@@ -267,14 +484,18 @@ static struct heap_holes_result holes_whole_round(struct heap_holes *holes,
 }
 
 MALLOW_INTERNAL size_t heap_holes_collect(struct heap_holes *holes, const struct heap *mine,
-                                          uint64_t (*now_ms)(void)) {
-    struct heap_holes_way way = {now_ms(), mine, 0, UINT32_MAX};
+                                          uint64_t (*now_ms)(void),
+                                          bool (*is_asleep)(uint32_t thread)) {
+    struct heap_holes_way way = {now_ms(), mine, 0, UINT32_MAX, is_asleep};
     struct heap_holes_result result = holes_whole_round(holes, &way);
-    if (result.pending_count != 0) {
+    size_t released_bytes = result.released_bytes;
+    // Once to purge and to put to rest, and once to purge what rests.
+    for (unsigned round = 0; result.pending_count != 0 && round < 2; round++) {
         _Atomic(uint32_t) never = 0;
         os_wait(&never, 0, (LOOK_GRACE_COARSE_MS + 5) * UINT64_C(1000000));
         way.now_ms = now_ms();
-        result.released_bytes += holes_whole_round(holes, &way).released_bytes;
+        result = holes_whole_round(holes, &way);
+        released_bytes += result.released_bytes;
     }
-    return result.released_bytes;
+    return released_bytes;
 }

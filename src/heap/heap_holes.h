@@ -9,6 +9,11 @@
 //          Pages are purged with the arena's lock held, so that a span that is given up meanwhile
 //          is not in use again before that is over, and with its heap held: by its own thread, by
 //          a claim if that has ended, through its gate otherwise.
+//          The word that malloc takes from is looked at apart: once it has stayed as it is, its slab
+//          is put to rest (slab_rest), and at a later look its pages go, but for those of the one
+//          block that a malloc which was under way then may still take. They go, too, if the thread
+//          turns out to be asleep. The next malloc of the class takes the slow path, and all is as
+//          before.
 #ifndef MALLOW_HEAP_HEAP_HOLES_H
 #define MALLOW_HEAP_HEAP_HOLES_H
 
@@ -36,6 +41,9 @@ struct heap_holes_way {
     const struct heap *mine;  // the calling thread's heap, in no other use now; or NULL
     unsigned patience;        // looks for which a slab must have stayed as it is
     unsigned calls;           // system calls that may be made in one heap_holes_look
+    // Whether a thread is asleep, and in the middle of nothing (os_thread_is_asleep); NULL: cannot
+    // be told. Makes system calls of its own.
+    bool (*is_asleep)(uint32_t thread);
 };
 
 // A round over all slices: begin, look at slices from 0 on until *slice no longer changes, end. The
@@ -48,9 +56,10 @@ MALLOW_INTERNAL struct heap_holes_result heap_holes_look(struct heap_holes *hole
                                                          size_t *slice, size_t count);
 MALLOW_INTERNAL void heap_holes_end(struct heap_holes *holes);
 
-// A whole round in which other threads' heaps are only asked, and then another.
+// A whole round in which other threads' heaps are only asked, then others, some ms apart.
 MALLOW_INTERNAL size_t heap_holes_collect(struct heap_holes *holes, const struct heap *mine,
-                                          uint64_t (*now_ms)(void));
+                                          uint64_t (*now_ms)(void),
+                                          bool (*is_asleep)(uint32_t thread));
 
 // Gives the table of looks back: it is all to be seen anew.
 MALLOW_INTERNAL void heap_holes_forget(struct heap_holes *holes);

@@ -2,6 +2,8 @@
 // Heap queues: which slab is current, queued, full or given up. See heap.h.
 #include "heap/heap.h"
 
+#include "heap/heap_gate.h"
+#include "heap/heap_rest.h"
 #include "os/fatal.h"
 #include "slab/size_class.h"
 
@@ -10,21 +12,38 @@ enum {
     QUEUE_WORK_SLABS = MALLOW_WORK_BYTES >> MALLOW_SLICE_SHIFT,
 };
 
-// Puts `slab`, or the empty slab, in the current one's place: for every size of the class.
-static void queue_set_place(struct heap *heap, unsigned class_index, struct slab *slab) {
-    if (class_index >= MALLOW_DIRECT_CLASS_COUNT) {
-        heap_medium_of(heap)->current[class_index - MALLOW_DIRECT_CLASS_COUNT] =
-            slab != heap_empty.direct[0] ? slab : NULL;
-        return;
-    }
+// Leads malloc's fast path to `slab`, or the empty slab, for every size of the class.
+static void queue_set_direct(struct heap *heap, unsigned class_index, struct slab *slab) {
     const size_t last = size_class_bytes(class_index) >> MALLOW_GRANULE_SHIFT;
     size_t first = 0;
     if (class_index > 0) {
         first = (size_class_bytes(class_index - 1) >> MALLOW_GRANULE_SHIFT) + 1;
     }
     for (size_t granules = first; granules <= last; granules++) {
-        heap->direct[granules] = slab;
+        __atomic_store_n(&heap->direct[granules], slab, __ATOMIC_RELEASE);
     }
+}
+
+// Puts `slab`, or the empty slab, in the current one's place.
+static void queue_set_place(struct heap *heap, unsigned class_index, struct slab *slab) {
+    if (class_index >= MALLOW_DIRECT_CLASS_COUNT) {
+        heap_medium_of(heap)->current[class_index - MALLOW_DIRECT_CLASS_COUNT] =
+            slab != heap_empty.direct[0] ? slab : NULL;
+        return;
+    }
+    queue_set_direct(heap, class_index, slab);
+    struct heap_resting *const resting = __atomic_load_n(&heap->resting, __ATOMIC_RELAXED);
+    if (unlikely(resting != NULL)) {
+        __atomic_store_n(&resting->slabs[class_index], NULL, __ATOMIC_RELEASE);
+    }
+}
+
+MALLOW_INTERNAL void heap_hide_current(struct heap *heap, unsigned class_index) {
+    queue_set_direct(heap, class_index, heap_empty.direct[0]);
+}
+
+MALLOW_INTERNAL void heap_show_current(struct heap *heap, unsigned class_index, struct slab *slab) {
+    queue_set_place(heap, class_index, slab);
 }
 
 static struct slab **queue_of(struct heap *heap, unsigned class_index) {
@@ -42,11 +61,22 @@ MALLOW_INTERNAL bool heap_prepare_class(struct heap *heap, unsigned class_index)
     return medium != NULL;
 }
 
+// What rests, in the class's place; NULL if nothing does.
+static MALLOW_COLD struct slab *queue_resting(const struct heap *heap, unsigned class_index) {
+    const struct heap_resting *const resting = __atomic_load_n(&heap->resting, __ATOMIC_ACQUIRE);
+    return __atomic_load_n(&resting->slabs[class_index], __ATOMIC_RELAXED);
+}
+
 MALLOW_INTERNAL struct slab *heap_current_slab(const struct heap *heap, unsigned class_index) {
     if (class_index < MALLOW_DIRECT_CLASS_COUNT) {
-        struct slab *const slab =
-            heap->direct[size_class_bytes(class_index) >> MALLOW_GRANULE_SHIFT];
-        return slab != heap_empty.direct[0] ? slab : NULL;
+        struct slab *const slab = __atomic_load_n(
+            &heap->direct[size_class_bytes(class_index) >> MALLOW_GRANULE_SHIFT], __ATOMIC_ACQUIRE);
+        if (likely(slab != heap_empty.direct[0])) {
+            return slab;
+        }
+        return likely(__atomic_load_n(&heap->resting, __ATOMIC_RELAXED) == NULL)
+                   ? NULL
+                   : queue_resting(heap, class_index);
     }
     const struct heap_medium *const medium = heap_medium_of(heap);
     return medium != NULL ? medium->current[class_index - MALLOW_DIRECT_CLASS_COUNT] : NULL;
@@ -166,12 +196,19 @@ MALLOW_INTERNAL void heap_drop_spare(struct heap *heap) {
 }
 
 MALLOW_INTERNAL void heap_release_spare(struct heap *heap) {
+    const bool inside = atomic_load_explicit(&heap->busy, memory_order_relaxed) != 0;
+    if (!inside) {
+        heap_gate_enter(heap); // no visitor may put to rest what is given up here
+    }
     heap_drop_spare(heap);
     for (unsigned class_index = 0; class_index < MALLOW_CLASS_COUNT; class_index++) {
         struct slab *const slab = heap_detach_spare(heap, class_index);
         if (slab != NULL) {
             heap_release_slab(heap, slab);
         }
+    }
+    if (!inside) {
+        heap_gate_leave(heap);
     }
 }
 

@@ -43,7 +43,7 @@ MALLOW_RACY_READ MALLOW_INTERNAL bool heap_is_lent(const struct slab *slab, size
         return false;
     }
     if (slab->class_index < MALLOW_DIRECT_CLASS_COUNT) {
-        current = heap->direct[slab->block_bytes >> MALLOW_GRANULE_SHIFT];
+        current = heap_current_slab(heap, slab->class_index);
     } else if (heap_medium_of(heap) != NULL) {
         current = heap_medium_of(heap)->current[slab->class_index - MALLOW_DIRECT_CLASS_COUNT];
     }

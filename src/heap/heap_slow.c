@@ -8,6 +8,7 @@
 #include "heap/heap.h"
 
 #include "heap/heap_gate.h"
+#include "heap/heap_rest.h"
 #include "slab/size_class.h"
 
 // Looks for a slab that is wholly free and as long as needed, so that its pages serve this request
@@ -204,6 +205,9 @@ static uintptr_t heap_allocate_thin(struct heap *heap, unsigned class_index, boo
 // can count on none of their blocks being taken.
 static struct slab *heap_take_block(struct heap *heap, unsigned class_index, uintptr_t *address) {
     heap_gate_enter(heap);
+    if (unlikely(heap_is_resting(heap, class_index))) {
+        heap_wake_class(heap, class_index);
+    }
     struct slab *slab = heap_current_slab(heap, class_index);
     if (unlikely(slab == NULL || !slab_take(slab, address))) {
         slab = heap_refill(heap, class_index);

@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include "os/os_huge.h"
+#include "os/os_thread.h"
 
 // All state that is not a thread's. Zero is a valid beginning.
 static struct process process_state;
@@ -167,6 +168,7 @@ MALLOW_INTERNAL struct heap *process_enter(void) {
     if (heap == NULL) {
         return process_enter_fallback(process);
     }
+    atomic_store_explicit(&heap->thread, os_thread_number(), memory_order_relaxed);
     // The heap first: setting a key beyond the first block of them allocates.
     heap_thread.heap_offset = (uintptr_t)heap - (uintptr_t)&heap_empty;
     if (process->key_valid) {
@@ -194,8 +196,10 @@ MALLOW_INTERNAL size_t process_collect(bool force) {
         if (force) {
             heap_release_spare(heap);
         }
-        released = heap_holes_collect(&process->worker.holes, heap, worker_now_ms);
+        released = heap_holes_collect(&process->worker.holes, heap, worker_now_ms, NULL);
         process_leave(heap);
     }
+    (void)thin_idle_look(&process->thins, true);
+    released += thin_idle_purge(&process->thins, UINT32_MAX);
     return released + huge_purge_all(&process->huges) + arena_purge_all(&process->arenas);
 }

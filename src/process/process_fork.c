@@ -9,6 +9,8 @@
 //          for ever for the others: who holds one may be waiting for the interrupted call.
 #include "process/process.h"
 
+#include "os/os_thread.h"
+
 static bool process_fork_interrupts(const struct process *process) {
     return os_lock_is_mine(&process->arenas.lock) || os_lock_is_mine(&process->map.lock) ||
            os_lock_is_mine(&process->meta.lock) || os_lock_is_mine(&process->thins.lock) ||
@@ -47,6 +49,9 @@ static void process_fork_child(void) {
     os_lock_renew(&process->fallback_lock);
     os_lock_renew(&process->start_lock);
     worker_fork_child(&process->worker);
+    if (!heap_is_empty(heap_current())) { // the thread goes on under another number
+        atomic_store_explicit(&heap_current()->thread, os_thread_number(), memory_order_relaxed);
+    }
     // A thread that was collecting for the fallback heap is gone; a new one takes its place.
     struct heap *const fallback =
         atomic_load_explicit(&process->fallback, memory_order_relaxed);

@@ -5,6 +5,7 @@
 #include <time.h>
 
 #include "base/bits.h"
+#include "os/os_thread.h"
 
 enum {
     WORKER_PATIENCE = 2,    // looks for which a slab must have stayed as it is
@@ -38,7 +39,8 @@ static void worker_count(struct worker *worker, size_t bytes) {
 // A round over the slabs, broken off when the thread is asked to end. *pending: slabs left for
 // later ones.
 static void worker_purge_holes(struct worker *worker, size_t *pending) {
-    const struct heap_holes_way way = {worker_now_ms(), NULL, WORKER_PATIENCE, UINT32_MAX};
+    const struct heap_holes_way way = {worker_now_ms(), NULL, WORKER_PATIENCE, UINT32_MAX,
+                                       os_thread_is_asleep};
     size_t slice = 0;
     heap_holes_begin(&worker->holes);
     for (size_t before = SIZE_MAX; slice != before;) {
@@ -62,6 +64,9 @@ MALLOW_INTERNAL bool worker_tick(struct worker *worker) {
     worker_count(worker, huge_idle_purge(worker->huges, huge_bytes) +
                              arena_idle_purge(worker->arenas, arena_bytes));
     worker_purge_holes(worker, &pending);
+    const struct thin_idle thin = thin_idle_look(worker->holes.shared->thins, false);
+    worker_count(worker, thin_idle_purge(worker->holes.shared->thins, UINT32_MAX));
+    pending += thin.later_bytes;
     const bool more = worker_look_for_huge(worker, os_entries(worker->os) - entries);
     return more || pending != 0 || worker_kept_bytes(worker) > WORKER_FLOOR_BYTES;
 }
@@ -102,7 +107,7 @@ static size_t worker_step_slices(const struct worker *worker) {
 }
 
 static size_t worker_step_holes(struct worker *worker, const struct heap *mine, uint64_t now_ms) {
-    const struct heap_holes_way way = {now_ms, mine, WORKER_PATIENCE, 1};
+    const struct heap_holes_way way = {now_ms, mine, WORKER_PATIENCE, 1, NULL};
     const size_t before = worker->step_slice;
     const struct heap_holes_result part =
         heap_holes_look(&worker->holes, &way, &worker->step_slice, worker_step_slices(worker));

@@ -2,23 +2,36 @@
 // Holes: see slab_holes.h.
 #include "slab/slab_holes.h"
 
+MALLOW_RACY_READ static void view_copy_hot(struct slab_view *view, const struct slab *slab) {
+    const bool is_hot = atomic_load_explicit(&slab->hot, memory_order_acquire) != 0;
+    const uintptr_t last = atomic_load_explicit(&slab->last, memory_order_acquire);
+    const size_t index = (last - view->start_address) / bits_max(view->block_bytes, 1);
+    // Not one that another slab has lent.
+    view->hot_index = is_hot && index < view->capacity_count ? index : SIZE_MAX;
+    if (view->hot_index != SIZE_MAX && slab->class_index >= MALLOW_DIRECT_CLASS_COUNT) {
+        view->free_bits[index / 64] |= UINT64_C(1) << (index % 64);
+        view->hot_index = SIZE_MAX;
+    }
+}
+
 MALLOW_RACY_READ static void view_copy_bits(struct slab_view *view, const struct slab *slab,
                                             const struct slab_remote *remote) {
     const bool pending = (slab_owner(slab) & SLAB_OWNER_PENDING) != 0;
+    const bool exposed = *(const volatile uint32_t *)&slab->used_count >= SLAB_CURRENT &&
+                         slab->class_index < MALLOW_DIRECT_CLASS_COUNT;
     const size_t word_count = (view->capacity_count + 63) / 64;
+    view->word_index = exposed ? slab_word_index(slab) : MALLOW_SLAB_WORDS;
+    view->word_bits = 0;
+    view->word_mine = 0;
     for (size_t i = 0; i < word_count; i++) {
-        view->free_bits[i] = *(const volatile uint64_t *)&slab->bits[i];
-        if (pending) {
-            view->free_bits[i] |= atomic_load_explicit(&remote->bits[i], memory_order_relaxed);
+        const uint64_t mine = *(const volatile uint64_t *)&slab->bits[i];
+        const uint64_t others =
+            pending ? atomic_load_explicit(&remote->bits[i], memory_order_relaxed) : 0;
+        if (i == view->word_index) {
+            view->word_mine = mine; // read once: a block may be taken from it just now
+            view->word_bits = mine | others;
         }
-    }
-    if (*(const volatile uint32_t *)&slab->used_count >= SLAB_CURRENT &&
-        slab->class_index < MALLOW_DIRECT_CLASS_COUNT) {
-        const uint64_t *const word = *(uint64_t *const volatile *)&slab->word;
-        const size_t word_index = (size_t)(word - slab->bits);
-        if (word_index < MALLOW_SLAB_WORDS) {
-            view->free_bits[word_index] = 0;
-        }
+        view->free_bits[i] = i == view->word_index ? 0 : mine | others;
     }
 }
 
@@ -36,6 +49,7 @@ MALLOW_RACY_READ MALLOW_INTERNAL bool slab_view_take(struct slab_view *view,
     view->block_bytes = header->block_bytes;
     view->capacity_count = bits_min(slab_capacity(slab), MALLOW_SLAB_CAPACITY_MAX);
     view_copy_bits(view, slab, remote);
+    view_copy_hot(view, slab);
     // Caught while it was given up or made: nothing can be told.
     return view->block_bytes != 0 && view->start_address - span_start < MALLOW_SLICE_BYTES &&
            view->start_address + view->capacity_count * view->block_bytes <= view->span_end &&
@@ -101,6 +115,22 @@ MALLOW_INTERNAL bool slab_view_next(const struct slab_view *view, size_t page_by
     return false;
 }
 
+MALLOW_INTERNAL bool slab_view_next_in(const struct slab_view *view, size_t page_bytes,
+                                       const struct slab_range *range, size_t *index,
+                                       struct slab_hole *hole) {
+    while (slab_view_next(view, page_bytes, index, hole)) {
+        const uintptr_t low = bits_max(hole->address, range->low);
+        const uintptr_t high = bits_min(hole->address + hole->bytes, range->high);
+        if (low < high) {
+            const uintptr_t opened_end = hole->address + hole->opened_bytes;
+            *hole = (struct slab_hole){low, high - low,
+                                       bits_min(high, bits_max(low, opened_end)) - low};
+            return true;
+        }
+    }
+    return false;
+}
+
 MALLOW_INTERNAL uint32_t slab_view_print(const struct slab_view *view) {
     uint64_t print = view->start_address ^ (view->capacity_count << 40) ^ view->block_bytes;
     for (size_t i = 0; i * 64 < view->capacity_count; i++) {
@@ -108,4 +138,60 @@ MALLOW_INTERNAL uint32_t slab_view_print(const struct slab_view *view) {
         print ^= print >> 29;
     }
     return (uint32_t)(print >> 16) | 1U;
+}
+
+MALLOW_INTERNAL uint32_t slab_view_word_print(const struct slab_view *view) {
+    if (view->word_index == MALLOW_SLAB_WORDS ||
+        (view->word_bits == 0 && view->hot_index == SIZE_MAX)) {
+        return 0;
+    }
+    uint64_t print = view->start_address ^ ((uint64_t)view->word_index << 56) ^ view->block_bytes;
+    print = (print ^ view->word_bits) * UINT64_C(0x9e3779b97f4a7c15);
+    print ^= print >> 29;
+    print = (print ^ (view->hot_index + 1)) * UINT64_C(0x9e3779b97f4a7c15);
+    print ^= print >> 29;
+    return (uint32_t)(print >> 24) | 1U;
+}
+
+MALLOW_INTERNAL void slab_view_expose(struct slab_view *view, enum slab_exposure exposure) {
+    uint64_t free_bits = view->word_bits;
+    if (exposure == SLAB_EXPOSED_LOWEST) {
+        free_bits &= ~(view->word_mine & (0 - view->word_mine));
+    }
+    view->free_bits[view->word_index] = free_bits;
+    if (exposure == SLAB_EXPOSED_NONE && view->hot_index != SIZE_MAX) {
+        view->free_bits[view->hot_index / 64] |= UINT64_C(1) << (view->hot_index % 64);
+    }
+}
+
+// The pages that blocks [first, end) touch.
+static struct slab_range view_pages(const struct slab_view *view, size_t first, size_t end,
+                                    size_t page_bytes) {
+    const uintptr_t low = view->start_address + first * view->block_bytes;
+    const uintptr_t high = view->start_address + end * view->block_bytes;
+    return (struct slab_range){bits_align_down(low, page_bytes), bits_align_up(high, page_bytes)};
+}
+
+static const struct slab_range view_empty = {0, 0};
+
+MALLOW_INTERNAL struct slab_range slab_view_word(const struct slab_view *view, size_t page_bytes) {
+    const size_t first = view->word_index * 64;
+    return view->word_bits == 0 ? view_empty
+                                : view_pages(view, first,
+                                             bits_min(first + 64, view->capacity_count), page_bytes);
+}
+
+MALLOW_INTERNAL struct slab_range slab_view_lowest(const struct slab_view *view,
+                                                   size_t page_bytes) {
+    if (view->word_mine == 0) {
+        return view_empty;
+    }
+    const size_t index = view->word_index * 64 + bits_lowest(view->word_mine);
+    return view_pages(view, index, index + 1, page_bytes);
+}
+
+MALLOW_INTERNAL struct slab_range slab_view_hot(const struct slab_view *view, size_t page_bytes) {
+    return view->hot_index == SIZE_MAX
+               ? view_empty
+               : view_pages(view, view->hot_index, view->hot_index + 1, page_bytes);
 }

@@ -8,7 +8,8 @@
 // Holds    a page is in a hole iff all of it that is part of the span lies in free blocks, in front
 //          of block 0, or behind the last block that is open.
 //          Of a current slab of a class that malloc's fast path serves, the blocks of the word that
-//          it takes from count as in use.
+//          it takes from (the *exposed* word) and the hot block count as in use unless
+//          slab_view_expose says otherwise. In other classes the hot block is free.
 #ifndef MALLOW_SLAB_SLAB_HOLES_H
 #define MALLOW_SLAB_SLAB_HOLES_H
 
@@ -23,6 +24,21 @@ struct slab_view {
     uintptr_t start_address;  // of block 0
     size_t block_bytes;
     size_t capacity_count;
+    size_t word_index;   // of the exposed word; MALLOW_SLAB_WORDS if there is none
+    uint64_t word_bits;  // its free blocks
+    uint64_t word_mine;  // of them, those that malloc may take
+    size_t hot_index;    // the hot block, exposed as well; SIZE_MAX if there is none
+};
+
+// What malloc may still take of the exposed word.
+enum slab_exposure {
+    SLAB_EXPOSED_LOWEST, // the lowest free block, or the hot one: one malloc may be under way
+    SLAB_EXPOSED_NONE,   // no block: none is, and none can begin
+};
+
+struct slab_range {
+    uintptr_t low;
+    uintptr_t high;
 };
 
 struct slab_hole {
@@ -39,7 +55,25 @@ MALLOW_INTERNAL bool slab_view_take(struct slab_view *view, const struct slab *s
 MALLOW_INTERNAL bool slab_view_next(const struct slab_view *view, size_t page_bytes, size_t *index,
                                     struct slab_hole *hole);
 
-// A figure that most likely differs if the slab has been used since, and is never 0.
+// The same, of those pages alone that lie in `range`.
+MALLOW_INTERNAL bool slab_view_next_in(const struct slab_view *view, size_t page_bytes,
+                                       const struct slab_range *range, size_t *index,
+                                       struct slab_hole *hole);
+
+// A figure that most likely differs if the slab has been used since, but for its exposed word; and
+// is never 0.
 MALLOW_INTERNAL uint32_t slab_view_print(const struct slab_view *view);
+
+// The same of the exposed word and the hot block; 0 if nothing of them is free.
+MALLOW_INTERNAL uint32_t slab_view_word_print(const struct slab_view *view);
+
+// From now on only what `exposure` says counts as in use.
+MALLOW_INTERNAL void slab_view_expose(struct slab_view *view, enum slab_exposure exposure);
+
+// Pages that the exposed word's blocks touch, or its lowest free block, or the hot block: those
+// that are in no hole until then. Empty if there are none.
+MALLOW_INTERNAL struct slab_range slab_view_word(const struct slab_view *view, size_t page_bytes);
+MALLOW_INTERNAL struct slab_range slab_view_lowest(const struct slab_view *view, size_t page_bytes);
+MALLOW_INTERNAL struct slab_range slab_view_hot(const struct slab_view *view, size_t page_bytes);
 
 #endif

@@ -46,6 +46,52 @@ static void most_of_a_sparse_heap_comes_back_while_idle(void **state)
     assert_true(wait_for_threads(1, 4000));
 }
 
+// Blocks of 512, 1,024 and 2,048 bytes in random order, of which one in 20 survives: what stays is the
+// pages that these lie in, and little besides.
+static void what_stays_is_the_pages_of_live_blocks(void **state)
+{
+    (void)state;
+    struct chance chance = {42};
+    struct sized {
+        unsigned char *block;
+        size_t size;
+    };
+    const size_t before = process_rss_kib();
+    const size_t count = FILL / 1024;
+    struct sized *const all = mmap(NULL, count * sizeof *all, PROT_READ | PROT_WRITE,
+                                   MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    for (size_t i = 0; i < count; i++) {
+        const size_t kind = chance_below(&chance, 6);
+        all[i].size = kind < 3 ? 512 : kind < 5 ? 1024 : 2048;
+        all[i].block = fam_malloc(all[i].size);
+        CHECK(all[i].block != NULL, "malloc");
+        tag_fill(all[i].block, all[i].size, i);
+    }
+    size_t pages = count * sizeof *all / 4096;
+    uintptr_t last_page = 0;
+    for (size_t i = 0; i < count; i++) {
+        if (chance_below(&chance, 20) != 0) {
+            fam_free(all[i].block);
+            all[i].block = NULL;
+            continue;
+        }
+        // Neighbours follow each other, so a page is hardly counted twice.
+        const uintptr_t first = (uintptr_t)all[i].block / 4096;
+        const uintptr_t end = ((uintptr_t)all[i].block + all[i].size - 1) / 4096 + 1;
+        pages += end - first - (first == last_page);
+        last_page = end - 1;
+    }
+    const bool back = wait_for_rss(before + pages * 4 + 3 * KIB, 2500 * PATIENCE);
+    CHECK(!RSS_IS_OURS || back, "%zu KiB before, %zu in pages of live blocks, %zu now", before, pages * 4,
+          process_rss_kib());
+    for (size_t i = 0; i < count; i++) {
+        CHECK(all[i].block == NULL || tag_wrong(all[i].block, all[i].size, i) == all[i].size,
+              "block of %zu bytes lost its contents", all[i].size);
+        fam_free(all[i].block);
+    }
+    munmap(all, count * sizeof *all);
+}
+
 static void collecting_does_it_at_once_and_says_how_much(void **state)
 {
     (void)state;
@@ -93,7 +139,7 @@ static void *sleep_on_it(void *argument)
     return NULL;
 }
 
-static void sleep_many(size_t count, size_t bytes, bool all, size_t kib_a_thread, uint64_t limit_ms)
+static void sleep_many(void *(*work)(void *), size_t count, size_t bytes, bool all, size_t kib_a_thread, uint64_t limit_ms)
 {
     static struct sleeper sleepers[SLEEPERS];
     sem_t ready;
@@ -106,7 +152,7 @@ static void sleep_many(size_t count, size_t bytes, bool all, size_t kib_a_thread
     const size_t before = process_rss_kib();
     for (size_t i = 0; i < count; i++) {
         sleepers[i] = (struct sleeper){.ready = &ready, .leave = &leave, .bytes = bytes, .all = all};
-        CHECK(pthread_create(&sleepers[i].thread, &small, sleep_on_it, &sleepers[i]) == 0, "thread %zu", i);
+        CHECK(pthread_create(&sleepers[i].thread, &small, work, &sleepers[i]) == 0, "thread %zu", i);
     }
     for (size_t i = 0; i < count; i++) {
         while (sem_wait(&ready) != 0) {
@@ -126,19 +172,51 @@ static void sleep_many(size_t count, size_t bytes, bool all, size_t kib_a_thread
 static void a_sleeping_thread_gives_back_its_holes(void **state)
 {
     (void)state;
-    sleep_many(1, FILL, false, FILL / KIB * 32 / 100, 2000);
+    sleep_many(sleep_on_it, 1, FILL, false, FILL / KIB * 32 / 100, 2000);
 }
 
 static void five_hundred_that_touched_a_megabyte_each_give_it_back(void **state)
 {
     (void)state;
-    sleep_many(SLEEPERS, MIB, true, 80, 5000);
+    sleep_many(sleep_on_it, SLEEPERS, MIB, true, 60, 5000);
+}
+
+// Blocks of all sizes that malloc has a fast path for: hardly any slab was ever full, and most that is
+// free is what malloc would take next.
+static void *touch_many_sizes_and_sleep(void *argument)
+{
+    struct sleeper *const sleeper = argument;
+    struct chance chance = {(uint64_t)(uintptr_t)argument};
+    enum { COUNT = 2000 };
+    void **const blocks = mmap(NULL, COUNT * sizeof *blocks, PROT_READ | PROT_WRITE,
+                               MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    for (size_t i = 0, bytes = 0; i < COUNT && bytes < sleeper->bytes; i++) {
+        const size_t size = 16 + chance_below(&chance, 1000);
+        blocks[i] = fam_malloc(size);
+        memset(blocks[i], 1, size);
+        bytes += size;
+    }
+    for (size_t i = 0; i < COUNT; i++) {
+        fam_free(blocks[i]);
+    }
+    // Not unmapped: ThreadSanitizer does not see that such addresses come to be used anew.
+    madvise(blocks, COUNT * sizeof *blocks, MADV_DONTNEED);
+    sem_post(sleeper->ready);
+    while (sem_wait(sleeper->leave) != 0) {
+    }
+    return NULL;
+}
+
+static void so_do_five_hundred_that_touched_it_in_many_sizes(void **state)
+{
+    (void)state;
+    sleep_many(touch_many_sizes_and_sleep, SLEEPERS, MIB, true, 60, 5000);
 }
 
 static void those_that_keep_a_twentieth_of_it_give_back_the_most(void **state)
 {
     (void)state;
-    sleep_many(SLEEPERS / 5, MIB, false, 420, 5000);
+    sleep_many(sleep_on_it, SLEEPERS / 5, MIB, false, 420, 5000);
 }
 
 static void *leave_it(void *argument)
@@ -271,6 +349,61 @@ static void live_blocks_keep_their_contents_beside_purging(void **state)
     assert_true(collected[0] + collected[1] > 10);
 }
 
+// Threads that work in bursts of small blocks, and sleep in between for about as long as it takes until
+// their pages go: so they wake up at every point of that.
+static void *burst(void *argument)
+{
+    enum { SLOTS = 600, BURSTS = 5 };
+    struct chance chance = {(uint64_t)(uintptr_t)argument};
+    struct slot {
+        unsigned char *block;
+        size_t size;
+    } *const slots = mmap(NULL, SLOTS * sizeof *slots, PROT_READ | PROT_WRITE,
+                          MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    for (size_t round = 0; round < BURSTS; round++) {
+        for (size_t step = 0; step < 3000; step++) {
+            const size_t at = chance_below(&chance, SLOTS);
+            struct slot *const slot = &slots[at];
+            CHECK(tag_wrong(slot->block, slot->size, at) == slot->size, "block of %zu bytes lost its contents",
+                  slot->size);
+            fam_free(slot->block);
+            slot->block = NULL;
+            slot->size = 0;
+            if (step < 1500 || chance_below(&chance, 5) == 0) {
+                slot->size = chance_below(&chance, 1024);
+                slot->block = step % 3 == 0 ? fam_calloc(1, slot->size) : fam_malloc(slot->size);
+                CHECK(slot->block != NULL, "malloc");
+                CHECK(step % 3 != 0 || nonzero_at(slot->block, slot->size) == slot->size, "calloc");
+                tag_fill(slot->block, slot->size, at);
+            }
+        }
+        rest_ms(1100 + chance_below(&chance, 1000));
+    }
+    for (size_t at = 0; at < SLOTS; at++) {
+        CHECK(tag_wrong(slots[at].block, slots[at].size, at) == slots[at].size, "contents at the end");
+        fam_free(slots[at].block);
+    }
+    munmap(slots, SLOTS * sizeof *slots);
+    return NULL;
+}
+
+static void threads_that_wake_up_find_what_they_left(void **state)
+{
+    (void)state;
+    enum { THREADS = 24 };
+    pthread_t threads[THREADS];
+    struct load load; // so that there is something to do
+    thinned(&load, 11, FILL);
+    for (uintptr_t i = 0; i < THREADS; i++) {
+        pthread_create(&threads[i], NULL, burst, (void *)(i + 1));
+    }
+    for (size_t i = 0; i < THREADS; i++) {
+        pthread_join(threads[i], NULL);
+    }
+    load_check(&load);
+    load_free(&load);
+}
+
 static void forks_beside_purging_have_whole_children(void **state)
 {
     (void)state;
@@ -310,13 +443,16 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(most_of_a_sparse_heap_comes_back_while_idle),
+        cmocka_unit_test(what_stays_is_the_pages_of_live_blocks),
         cmocka_unit_test(collecting_does_it_at_once_and_says_how_much),
         cmocka_unit_test(a_sleeping_thread_gives_back_its_holes),
         cmocka_unit_test(five_hundred_that_touched_a_megabyte_each_give_it_back),
+        cmocka_unit_test(so_do_five_hundred_that_touched_it_in_many_sizes),
         cmocka_unit_test(those_that_keep_a_twentieth_of_it_give_back_the_most),
         cmocka_unit_test(what_an_ended_thread_left_is_purged_too),
         cmocka_unit_test(what_other_threads_freed_of_a_sleeper_is_purged_too),
         cmocka_unit_test(live_blocks_keep_their_contents_beside_purging),
+        cmocka_unit_test(threads_that_wake_up_find_what_they_left),
         cmocka_unit_test(forks_beside_purging_have_whole_children),
     };
     return suite_run(tests);

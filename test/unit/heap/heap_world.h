@@ -5,6 +5,7 @@
 
 #include "../arena/world.h"
 #include "heap/heap.h"
+#include "heap/heap_rest.h"
 #include "slab/size_class.h"
 
 struct heap_world {
@@ -89,7 +90,8 @@ static inline void heap_world_check(const struct heap_world *world, const struct
     for (size_t granules = 0; granules < MALLOW_DIRECT_COUNT; granules++) {
         const unsigned class_index = size_class_of(granules << MALLOW_GRANULE_SHIFT);
         const struct slab *const current = heap_current_slab(heap, class_index);
-        assert_ptr_equal(heap->direct[granules], current != NULL ? current : heap_empty.direct[0]);
+        const bool hidden = current == NULL || heap_is_resting(heap, class_index);
+        assert_ptr_equal(heap->direct[granules], hidden ? heap_empty.direct[0] : current);
     }
     unsigned owned = 0;
     const struct arena *const primary = &world->arena.arenas.primary;

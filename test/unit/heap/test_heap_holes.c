@@ -2,8 +2,11 @@
 // Hole purge: which slabs are purged when, with how many calls, and what is left of them.
 #include "heap/heap_holes.h"
 
+#include "heap/heap_fast.h"
 #include "heap/heap_gate.h"
+#include "heap/heap_rest.h"
 #include "heap_world.h"
+#include "slab/slab_holes.h"
 
 enum { BLOCK = 1000, COUNT = 640, KEEP = 16 };
 
@@ -11,12 +14,14 @@ static struct heap_world world;
 static struct heap_holes holes;
 static uintptr_t blocks[COUNT];
 static uint64_t clock_ms = 1000;
+static bool (*is_asleep)(uint32_t thread); // what the rounds below are told
 
 static int begin(void **state) {
     (void)state;
     heap_world_begin(&world);
     memset(&holes, 0, sizeof holes);
     holes.shared = &world.shared;
+    is_asleep = NULL;
     return 0;
 }
 
@@ -51,7 +56,7 @@ static void check_survivors(void) {
 }
 
 static struct heap_holes_result round_of(const struct heap *mine, unsigned patience) {
-    const struct heap_holes_way way = {clock_ms, mine, patience, UINT32_MAX};
+    const struct heap_holes_way way = {clock_ms, mine, patience, UINT32_MAX, is_asleep};
     struct heap_holes_result result;
     size_t slice = 0;
     heap_holes_begin(&holes);
@@ -114,7 +119,7 @@ CASE(a_slab_must_stay_as_it_is_for_as_many_looks_as_are_asked) {
 
 CASE(a_look_makes_no_more_calls_than_it_may_and_goes_on_where_it_was) {
     fill_and_thin(world.heap);
-    const struct heap_holes_way way = {clock_ms, world.heap, 0, 1};
+    const struct heap_holes_way way = {clock_ms, world.heap, 0, 1, NULL};
     size_t slice = 0;
     size_t released = 0;
     heap_holes_begin(&holes);
@@ -141,6 +146,7 @@ CASE(another_threads_slabs_are_purged_after_asking_and_a_while) {
     assert_int_equal(first.released_bytes, 0);
     assert_true(first.pending_count > 0);
     assert_true(round_of(NULL, 0).released_bytes > 0);
+    assert_int_equal(round_of(NULL, 0).pending_count, 0); // what malloc took from
     assert_int_equal(round_of(NULL, 0).pending_count, 0);
     assert_int_equal(atomic_load(&world.heap->visit), GATE_OPEN); // no longer asked
     check_survivors();
@@ -177,12 +183,189 @@ CASE(an_ended_threads_slabs_need_no_asking) {
 
 CASE(collecting_asks_waits_and_does_it) {
     fill_and_thin(world.heap);
-    assert_true(heap_holes_collect(&holes, NULL, now_ms) > 0);
+    assert_true(heap_holes_collect(&holes, NULL, now_ms, NULL) > 0);
     check_survivors();
+}
+
+// ---- The word that malloc takes from ------------------------------------------------------------
+
+enum { SMALL = 1008, SMALLS = 40 }; // fewer than a word, more than come from a thin slice
+
+static void free_block(uintptr_t block) {
+    struct slab *slab = NULL;
+    if (heap_fast_free(world.heap, block, &slab) == HEAP_FAST_SLOW) {
+        assert_true(heap_free(&world.shared, world.heap, block));
+    }
+}
+
+// Blocks of which none survives: what is left of them lies in the current slab's word.
+static struct slab *fill_and_free(unsigned freed) {
+    for (unsigned i = 0; i < SMALLS; i++) {
+        blocks[i] = heap_allocate(world.heap, SMALL, false);
+        memset((void *)blocks[i], (int)(i % 250) + 1, SMALL);
+    }
+    for (unsigned i = 0; i < freed; i++) {
+        free_block(blocks[i]);
+    }
+    struct slab *const slab = heap_current_slab(world.heap, size_class_of(SMALL));
+    assert_non_null(slab);
+    return slab;
+}
+
+static size_t resident_of(const struct slab *slab) {
+    return os_resident(&world.arena.os, bits_align_down(slab->start_address, MALLOW_SLICE_BYTES),
+                       MALLOW_SLICE_BYTES);
+}
+
+static unsigned asked_count;
+static bool nobody_is_asleep(uint32_t thread) {
+    (void)thread;
+    asked_count++;
+    return false;
+}
+
+static bool everybody_is_asleep(uint32_t thread) {
+    (void)thread;
+    asked_count++;
+    return true;
+}
+
+// So many that the kernel is asked.
+static void many_heaps(void) {
+    for (unsigned i = 0; i < 8; i++) {
+        assert_non_null(heap_create_fallback(&world.shared));
+    }
+}
+
+static void rounds(unsigned count) {
+    while (count-- > 0) {
+        (void)round_of(NULL, 2);
+    }
+}
+
+CASE(a_sleeping_threads_word_goes_but_for_what_a_malloc_under_way_may_take) {
+    const size_t page_bytes = world.arena.os.page_bytes;
+    const struct slab *const slab = fill_and_free(SMALLS);
+    const size_t before = resident_of(slab);
+    rounds(3);
+    assert_int_equal(resident_of(slab), before); // it rests
+    assert_true(heap_is_resting(world.heap, slab->class_index));
+    heap_world_check(&world, world.heap);
+    rounds(1);
+    if (page_bytes == 4096) {
+        assert_true(resident_of(slab) < before);
+        assert_true(resident_of(slab) <= 4 * page_bytes); // two blocks, each in one page or two
+    }
+    const size_t rest = resident_of(slab);
+    rounds(6);
+    assert_int_equal(resident_of(slab), rest);
+    assert_int_equal(round_of(NULL, 2).pending_count, 0);
+}
+
+CASE(and_wholly_if_it_is_seen_asleep_after_that) {
+    const struct slab *const slab = fill_and_free(SMALLS);
+    many_heaps();
+    asked_count = 0;
+    is_asleep = everybody_is_asleep;
+    rounds(3);
+    assert_int_equal(asked_count, 0); // what was so before it rests does not count
+    rounds(1);
+    assert_int_equal(asked_count, 1);
+    assert_int_equal(resident_of(slab), 0);
+    assert_int_equal(round_of(NULL, 2).pending_count, 0);
+}
+
+CASE(or_in_a_few_looks_more_and_then_no_longer) {
+    const struct slab *const slab = fill_and_free(SMALLS);
+    many_heaps();
+    is_asleep = nobody_is_asleep;
+    rounds(5);
+    assert_true(resident_of(slab) > 0);
+    is_asleep = everybody_is_asleep;
+    rounds(1);
+    assert_int_equal(resident_of(slab), 0);
+    const uintptr_t block = heap_allocate(world.heap, SMALL, true); // awake
+    assert_true(unit_is_all((void *)block, 0, SMALL));
+    free_block(block);
+    is_asleep = nobody_is_asleep;
+    asked_count = 0;
+    rounds(20);
+    assert_in_range(asked_count, 1, 7);
+    assert_int_equal(round_of(NULL, 2).pending_count, 0);
+}
+
+CASE(few_heaps_are_not_worth_asking_for) {
+    (void)fill_and_free(SMALLS);
+    is_asleep = everybody_is_asleep;
+    asked_count = 0;
+    rounds(10);
+    assert_int_equal(asked_count, 0);
+}
+
+CASE(a_malloc_that_was_under_way_finds_its_block_as_it_left_it) {
+    for (unsigned hot = 0; hot < 2; hot++) {
+        // The last block handed out is live, or free and hot.
+        struct slab *const slab = fill_and_free(hot != 0 ? SMALLS : SMALLS - 1);
+        rounds(3);
+        assert_true(heap_is_resting(world.heap, slab->class_index));
+        // It has looked into direct[] before, and writes to its block before the next look.
+        uintptr_t block = 0;
+        assert_int_equal(atomic_load(&slab->hot) != 0, hot != 0);
+        struct slab_view view;
+        assert_true(slab_view_take(&view, slab, arena_remote_of(&world.arena.arenas, slab),
+                                   bits_align_down(slab->start_address, MALLOW_SLICE_BYTES)));
+        slab_view_expose(&view, SLAB_EXPOSED_LOWEST);
+        assert_true(slab_take(slab, &block));
+        const size_t index = (block - slab->start_address) / slab->block_bytes;
+        assert_false((view.free_bits[index / 64] >> (index % 64)) & 1U);
+        memset((void *)block, 77, SMALL);
+        rounds(6);
+        assert_true(unit_is_all((void *)block, 77, SMALL));
+        assert_true(heap_free(&world.shared, world.heap, block));
+        assert_true(hot != 0 || heap_free(&world.shared, world.heap, blocks[SMALLS - 1]));
+        heap_world_check(&world, world.heap);
+        (void)heap_allocate(world.heap, SMALL, false); // wakes the class
+    }
+}
+
+CASE(a_thread_that_comes_by_keeps_its_word) {
+    const struct slab *const slab = fill_and_free(SMALLS);
+    const size_t before = resident_of(slab);
+    for (unsigned i = 0; i < 6; i++) {
+        rounds(3);
+        const uintptr_t block = heap_allocate(world.heap, SMALL, false);
+        assert_false(heap_is_resting(world.heap, slab->class_index));
+        assert_true(heap_free(&world.shared, world.heap, block));
+        assert_int_equal(resident_of(slab), before);
+    }
+}
+
+CASE(a_class_without_a_fast_path_needs_no_rest) {
+    enum { MEDIUM = 8000 };
+    uintptr_t all[4];
+    for (unsigned i = 0; i < 4; i++) {
+        all[i] = heap_allocate(world.heap, MEDIUM, false);
+        memset((void *)all[i], 1, MEDIUM);
+    }
+    const struct slab *const slab = heap_current_slab(world.heap, size_class_of(MEDIUM));
+    for (unsigned i = 0; i < 4; i++) {
+        assert_true(heap_free(&world.shared, world.heap, all[i])); // the last one is hot
+    }
+    rounds(4);
+    assert_int_equal(resident_of(slab), 0);
 }
 
 int main(void) {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(
+            a_sleeping_threads_word_goes_but_for_what_a_malloc_under_way_may_take, begin, end),
+        cmocka_unit_test_setup_teardown(and_wholly_if_it_is_seen_asleep_after_that, begin, end),
+        cmocka_unit_test_setup_teardown(or_in_a_few_looks_more_and_then_no_longer, begin, end),
+        cmocka_unit_test_setup_teardown(few_heaps_are_not_worth_asking_for, begin, end),
+        cmocka_unit_test_setup_teardown(a_malloc_that_was_under_way_finds_its_block_as_it_left_it,
+                                        begin, end),
+        cmocka_unit_test_setup_teardown(a_thread_that_comes_by_keeps_its_word, begin, end),
+        cmocka_unit_test_setup_teardown(a_class_without_a_fast_path_needs_no_rest, begin, end),
         cmocka_unit_test_setup_teardown(
             ones_own_slabs_are_purged_at_once_and_the_live_blocks_stay, begin, end),
         cmocka_unit_test_setup_teardown(what_was_purged_can_be_used_again, begin, end),

@@ -1,0 +1,94 @@
+// SPDX-License-Identifier: MIT
+// Thin slices, idle memory: whole pages of free units, which an open unit or a live block elsewhere
+// in the slice keeps from going back with it. See thin.h.
+//
+// Holds    a unit that is in neither `idle_once` nor `idle_twice` has been in use since the last
+//          look, or is; one in `idle_twice` has been free since the look before that.
+//          A unit that is not dirty has not been in use since its page was purged.
+#include "arena/thin.h"
+
+#include "base/bits.h"
+
+// The units of whole pages all of whose units are in `units`.
+static uint64_t thin_whole_pages(uint64_t units, size_t page_bytes) {
+    const unsigned count = (unsigned)(page_bytes / THIN_UNIT_BYTES);
+    uint64_t starts = units; // all units from here on, so many as a page has, are in it
+    for (unsigned width = 1; width < count; width *= 2) {
+        starts &= starts >> width;
+    }
+    uint64_t first = 0; // the first unit of each page
+    for (unsigned unit = 0; unit < THIN_UNIT_COUNT; unit += count) {
+        first |= UINT64_C(1) << unit;
+    }
+    uint64_t pages = starts & first;
+    for (unsigned width = 1; width < count; width *= 2) {
+        pages |= pages << width;
+    }
+    return pages;
+}
+
+// Units of pages that are free, as `idle` says, and hold some that were used since they were purged.
+static uint64_t thin_purgeable(const struct thin_slice *slice, uint64_t idle, size_t page_bytes) {
+    const uint64_t free_pages = thin_whole_pages(idle & slice->free_units, page_bytes);
+    const uint64_t clean = ~thin_whole_pages(~slice->dirty_units, page_bytes);
+    return free_pages & clean;
+}
+
+MALLOW_INTERNAL struct thin_idle thin_idle_look(struct thin_set *set, bool all) {
+    const size_t page_bytes = set->arenas->os->page_bytes;
+    struct thin_idle result = {0, 0};
+    os_lock_take(&set->lock);
+    for (struct thin_slice *slice = set->available; slice != NULL; slice = slice->next) {
+        slice->idle_twice = all ? slice->free_units : slice->idle_once;
+        slice->idle_once = slice->free_units;
+        const uint64_t now = thin_purgeable(slice, slice->idle_twice, page_bytes);
+        const uint64_t later = thin_purgeable(slice, slice->idle_once, page_bytes);
+        result.bytes += bits_count(now) * THIN_UNIT_BYTES;
+        result.later_bytes += bits_count(later & ~now) * THIN_UNIT_BYTES;
+    }
+    set->cursor = set->available;
+    os_lock_drop(&set->lock);
+    return result;
+}
+
+// Purges the first run of such pages of a slice; bytes released, which may be 0 if the kernel
+// refuses: then they are left alone until they have been used.
+static size_t thin_purge_run_locked(struct thin_set *set, struct thin_slice *slice,
+                                    uint64_t units) {
+    struct arena_set *const arenas = set->arenas;
+    const unsigned first = bits_lowest(units);
+    const uint64_t rest = ~(units >> first);
+    const unsigned count = rest != 0 ? bits_lowest(rest) : THIN_UNIT_COUNT - first;
+    const uint64_t run = ~UINT64_C(0) >> (THIN_UNIT_COUNT - count) << first;
+    const uintptr_t address = slice->address + first * THIN_UNIT_BYTES;
+    const size_t bytes = bits_count(run & slice->dirty_units) * THIN_UNIT_BYTES;
+    slice->dirty_units &= ~run;
+    os_lock_take(&arenas->lock);
+    const bool purged = os_purge(arenas->os, address, count * THIN_UNIT_BYTES);
+    if (purged) {
+        arena_split_locked(arenas, address);
+    }
+    os_lock_drop(&arenas->lock);
+    return purged ? bytes : 0;
+}
+
+MALLOW_INTERNAL size_t thin_idle_purge(struct thin_set *set, unsigned calls) {
+    size_t released = 0;
+    os_lock_take(&set->lock);
+    while (set->cursor != NULL && calls != 0) {
+        struct thin_slice *const slice = set->cursor;
+        const uint64_t units =
+            thin_purgeable(slice, slice->idle_twice, set->arenas->os->page_bytes);
+        if (units == 0) {
+            set->cursor = slice->next;
+            continue;
+        }
+        calls--;
+        released += thin_purge_run_locked(set, slice, units);
+        os_lock_drop(&set->lock); // whoever waits goes first
+        os_lock_take(&set->lock);
+    }
+    os_lock_drop(&set->lock);
+    atomic_fetch_add_explicit(&set->arenas->purged_bytes, released, memory_order_relaxed);
+    return released;
+}

@@ -1,0 +1,123 @@
+// SPDX-License-Identifier: MIT
+// OS, threads: see os_thread.h.
+#include "os/os_thread.h"
+
+#include <fcntl.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stddef.h>
+#include <time.h>
+
+#include "base/format.h"
+#include "os/os_syscall.h"
+
+enum {
+    THREAD_STATUS_BYTES = 4096,
+    THREAD_CALL_BYTES = 16, // its number is all that matters
+    THREAD_CLOCK_SHIFT = 3, // a thread's clock is ~number << 3, and what kind of clock it is
+    SIGNAL_COUNT = 64,
+    SIGNAL_SET_BYTES = SIGNAL_COUNT / 8,
+};
+
+// As the kernel takes and gives it.
+struct thread_action {
+    void *handler;
+    unsigned long flags;
+    void *restorer;
+    uint64_t mask;
+};
+
+MALLOW_INTERNAL uint32_t os_thread_number(void) {
+    clockid_t clock = 0;
+    if (pthread_getcpuclockid(pthread_self(), &clock) != 0) {
+        return 0;
+    }
+    return ~(uint32_t)(clock >> THREAD_CLOCK_SHIFT);
+}
+
+// The text behind `name` at the beginning of a line; NULL if there is none.
+static const char *thread_field(const char *text, const char *name) {
+    while (*text != '\0') {
+        const char *at = name;
+        while (*at != '\0' && *text == *at) {
+            text++;
+            at++;
+        }
+        if (*at == '\0') {
+            return text;
+        }
+        while (*text != '\0' && *text++ != '\n') {
+        }
+    }
+    return NULL;
+}
+
+static bool thread_hex_field(const char *text, const char *name, uint64_t *value) {
+    const char *at = thread_field(text, name);
+    unsigned digits = 0;
+    *value = 0;
+    for (; at != NULL; at++, digits++) {
+        const unsigned digit = *at >= 'a' && *at <= 'f' ? (unsigned)(*at - 'a') + 10
+                                                        : (unsigned)(*at - '0');
+        if (digit >= 16) {
+            break;
+        }
+        *value = *value << 4 | digit;
+    }
+    return digits != 0;
+}
+
+MALLOW_INTERNAL bool os_thread_sleeps(const char *status, const char *call, uint64_t *caught) {
+    const char *const state = thread_field(status, "State:\t");
+    uint64_t blocked = 0;
+    // A call's number, not "running", nor -1 for a thread that waits for a page, say.
+    return state != NULL && *state == 'S' && *call >= '0' && *call <= '9' &&
+           thread_hex_field(status, "SigBlk:\t", &blocked) &&
+           thread_hex_field(status, "SigCgt:\t", caught) && (blocked & *caught) == 0;
+}
+
+// Whether no handler of these signals can be interrupted by its own one: while it runs, that is
+// blocked.
+static bool thread_handlers_block(uint64_t caught) {
+    for (unsigned number = 1; number <= SIGNAL_COUNT; number++) {
+        struct thread_action action = {NULL, 0, NULL, 0};
+        if ((caught >> (number - 1) & 1U) == 0) {
+            continue;
+        }
+        if (os_syscall6(SYS_rt_sigaction, (long)number, 0, (long)(uintptr_t)&action,
+                        SIGNAL_SET_BYTES, 0, 0) != 0 ||
+            (action.flags & SA_NODEFER) != 0) {
+            return false;
+        }
+    }
+    return true;
+}
+
+// The beginning of /proc/self/task/<thread>/<file>; false: it cannot be read.
+static bool thread_read(uint32_t thread, const char *file, char *text, size_t bytes) {
+    char path[64];
+    struct format out;
+    format_init(&out, path, sizeof path);
+    format_text(&out, "/proc/self/task/");
+    format_unsigned(&out, thread);
+    format_text(&out, file);
+    const long fd =
+        os_syscall6(SYS_openat, AT_FDCWD, (long)(uintptr_t)path, O_RDONLY | O_CLOEXEC, 0, 0, 0);
+    if (fd < 0) {
+        return false;
+    }
+    const long length = os_syscall6(SYS_read, fd, (long)(uintptr_t)text, (long)bytes - 1, 0, 0, 0);
+    (void)os_syscall6(SYS_close, fd, 0, 0, 0, 0, 0);
+    text[length > 0 ? length : 0] = '\0';
+    return length > 0;
+}
+
+MALLOW_INTERNAL bool os_thread_is_asleep(uint32_t thread) {
+    char status[THREAD_STATUS_BYTES];
+    char call[THREAD_CALL_BYTES];
+    uint64_t caught = 0;
+    // In this order: a thread that leaves a handler in between is found running by the second.
+    return thread != 0 && thread_read(thread, "/status", status, sizeof status) &&
+           thread_read(thread, "/syscall", call, sizeof call) &&
+           os_thread_sleeps(status, call, &caught) && thread_handlers_block(caught);
+}

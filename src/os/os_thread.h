@@ -1,0 +1,28 @@
+// SPDX-License-Identifier: MIT
+// OS, threads: what the kernel tells about another thread of this process.
+//
+// Owns     nothing.
+// Threads  any.
+// Holds    no call touches errno or allocates.
+#ifndef MALLOW_OS_THREAD_H
+#define MALLOW_OS_THREAD_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "config.h"
+
+// The kernel's number of the calling thread; 0: not known. No system call.
+MALLOW_INTERNAL uint32_t os_thread_number(void);
+
+// Whether a thread of this process is asleep in a system call that it has made itself, not in a
+// signal handler that has interrupted it somewhere: then it is in the middle of nothing else. False
+// also where that cannot be told: /proc cannot be read, the thread blocks a signal that has a
+// handler, or a handler can be interrupted by its own signal. Opens two files; some 20 us.
+MALLOW_INTERNAL bool os_thread_is_asleep(uint32_t thread);
+
+// The same of the text of the thread's `status` and the first line of its `syscall`, but for what
+// handlers there are: `*caught`, a bit a signal, 1 in the lowest.
+MALLOW_INTERNAL bool os_thread_sleeps(const char *status, const char *call, uint64_t *caught);
+
+#endif
