@@ -124,7 +124,7 @@ static void prepare(size_t size, size_t live) {
     if (mw_pool_create_in(&config, &pool, NULL) != MW_POOL_OK) {
         bench_fail("no pool");
     }
-    lane = mw_pool_lane(pool, 0);
+    lane = mw_pool_lane_of(pool, 0);
     inline_stack = map(live * sizeof(void *));
     char *const others = map(size * live);
     for (inline_count = 0; inline_count < live; inline_count++) {

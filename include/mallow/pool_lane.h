@@ -7,7 +7,7 @@
 // instructions without a call; what is not typical goes to the library. Both ways may be mixed on
 // one pool, block by block.
 //
-//     struct mw_pool_lane *lane = mw_pool_lane(pool, 0);     // once
+//     struct mw_pool_lane *lane = mw_pool_lane_of(pool, 0);     // once
 //     struct message *message = mw_pool_take(pool, lane);
 //     if (mw_pool_give(pool, lane, message) != MW_POOL_OK) ...
 //
@@ -41,7 +41,7 @@ struct mw_pool_lane {
 // has `check_owner`, whose every call must look. It stays valid until the pool's end.
 MW_API struct mw_pool_lane *mw_pool_lane_v1(struct mw_pool *pool, size_t class_index);
 
-static inline struct mw_pool_lane *mw_pool_lane(struct mw_pool *pool, size_t class_index) {
+static inline struct mw_pool_lane *mw_pool_lane_of(struct mw_pool *pool, size_t class_index) {
     return mw_pool_lane_v1(pool, class_index);
 }
 
@@ -49,30 +49,29 @@ static inline struct mw_pool_lane *mw_pool_lane(struct mw_pool *pool, size_t cla
 MW_API void *mw_pool_take_far(struct mw_pool *pool, struct mw_pool_lane *lane);
 MW_API enum mw_pool_status mw_pool_give_far(struct mw_pool_lane *lane, size_t index);
 
-// A block of the lane's class: as mw_pool_alloc_class.
+// mw_pool_take: a block of the lane's class, as mw_pool_alloc_class.
+// mw_pool_give: frees a block of this class, or of any, as mw_pool_free.
+#if defined(__GNUC__) && defined(__SIZEOF_INT128__)
+__extension__ typedef unsigned __int128 mw_pool_two_words;
+
 MW_MUST_USE static inline void *mw_pool_take(struct mw_pool *pool, struct mw_pool_lane *lane) {
-#if defined(__GNUC__)
     const uint64_t value = __atomic_load_n(lane->word, __ATOMIC_RELAXED);
     const uint64_t rest = value & (value - 1);
-    if (__builtin_expect(rest != 0, 1)) { // else bookkeeping is due
-        __atomic_store_n(lane->word, rest, __ATOMIC_RELAXED);
-        if (__builtin_expect(--lane->headroom < 0, 0)) {
-            lane->headroom = 0;
-            lane->peak_count++;
-        }
-        return (void *)(lane->base + (size_t)__builtin_ctzll(value) * lane->block_bytes);
+    if (__builtin_expect(rest == 0, 0)) { // the last one: bookkeeping is due
+        return mw_pool_take_far(pool, lane);
     }
-#endif
-    return mw_pool_take_far(pool, lane);
+    __atomic_store_n(lane->word, rest, __ATOMIC_RELAXED);
+    if (__builtin_expect(--lane->headroom < 0, 0)) {
+        lane->headroom = 0;
+        lane->peak_count++;
+    }
+    return (void *)(lane->base + (size_t)__builtin_ctzll(value) * lane->block_bytes);
 }
 
-// Frees a block of this class, or of any: as mw_pool_free.
 static inline enum mw_pool_status mw_pool_give(struct mw_pool *pool, struct mw_pool_lane *lane,
                                                void *block) {
-#if defined(__SIZEOF_INT128__)
-    __extension__ typedef unsigned __int128 two_words;
     const uintptr_t offset = (uintptr_t)block - lane->start;
-    const two_words product = (two_words)offset * lane->reciprocal;
+    const mw_pool_two_words product = (mw_pool_two_words)offset * lane->reciprocal;
     const size_t index = (size_t)(product >> 64);
     if (__builtin_expect((uint64_t)product < lane->reciprocal && index < lane->block_count, 1)) {
         uint64_t *const word = &lane->words[index / 64];
@@ -84,11 +83,19 @@ static inline enum mw_pool_status mw_pool_give(struct mw_pool *pool, struct mw_p
             return __builtin_expect(before != 0, 1) ? MW_POOL_OK : mw_pool_give_far(lane, index);
         }
     }
-#else
-    (void)lane;
-#endif
     return mw_pool_free(pool, block);
 }
+#else
+MW_MUST_USE static inline void *mw_pool_take(struct mw_pool *pool, struct mw_pool_lane *lane) {
+    return mw_pool_take_far(pool, lane);
+}
+
+static inline enum mw_pool_status mw_pool_give(struct mw_pool *pool, struct mw_pool_lane *lane,
+                                               void *block) {
+    (void)lane;
+    return mw_pool_free(pool, block);
+}
+#endif
 
 #ifdef __cplusplus
 }

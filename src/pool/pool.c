@@ -280,15 +280,6 @@ void *mw_pool_take_far(struct mw_pool *pool, struct mw_pool_lane *lane) {
 
 // ---- Free ---------------------------------------------------------------------------------------
 
-// What an address in the area is that is no block's start.
-MALLOW_INTERNAL MALLOW_COLD enum mw_pool_status pool_misfit(const struct pool_area *area, uintptr_t address) {
-    const size_t offset = address - area->start;
-    if (address < area->start || offset / area->owner->lane.block_bytes >= area->full_count) {
-        return MW_POOL_FOREIGN; // bookkeeping, or what alignment left
-    }
-    return address % area->owner->alignment == 0 ? MW_POOL_INTERIOR : MW_POOL_MISALIGNED;
-}
-
 // The block of this index, unless it is free. `shared`: others may have freed it.
 MALLOW_INLINE enum mw_pool_status pool_give_index(struct pool_area *area, size_t index,
                                                   bool shared) {

@@ -74,7 +74,7 @@ struct pool_class {
     struct pool_group *group; // the first on the list of those with room; NULL: exhausted
     uint64_t *room;           // the word of the pool's `room` with this class's bit
     uint64_t room_bit;        // 0 without fallback
-    uint64_t bigger;          // the bits of bigger classes there; 0 without fallback, or with remote
+    uint64_t bigger;          // the bits of bigger classes there; with fallback alone, else 0
     struct pool_class *first; // the class of that word's bit 0
     uint64_t fallback;
     uint64_t refused;

@@ -9,7 +9,7 @@
 //
 //   first memory     | mw_pool | classes | ranks, tables of sizes | memory ...
 //   memory           | memory | areas | groups | words | remote | map | blocks of area 0 | 1 | ...
-//   remote           of each area: | remote parts of its groups, the last one first | remote words |
+//   remote           of each area: | remote parts of groups, the last one first | remote words |
 #ifndef MALLOW_POOL_LAYOUT_H
 #define MALLOW_POOL_LAYOUT_H
 

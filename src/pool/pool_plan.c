@@ -12,7 +12,7 @@ enum {
     POOL_COST_STEP = 5,       // a step of the search among big sizes, but for one
     POOL_COST_SEARCH = 20,    // its beginning, where it takes more than one
     POOL_COST_ROOM = 60,      // fallback beyond the class's own 64
-    POOL_COST_COLLECT = 180,  // fallback and remote: blocks that others have freed are taken back first
+    POOL_COST_COLLECT = 180,  // fallback and remote: what others have freed is taken back first
     POOL_COST_FREE = 60,      // a block that is the first in its word, its group and its class
     POOL_COST_ATTACHED = 30,  // not in the first memory
     POOL_COST_DIVIDED = 15,   // no reciprocal

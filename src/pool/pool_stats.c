@@ -5,6 +5,16 @@
 //          flight.
 #include "pool/pool.h"
 
+// What an address in the area is that is no block's start.
+MALLOW_INTERNAL MALLOW_COLD enum mw_pool_status pool_misfit(const struct pool_area *area,
+                                                            uintptr_t address) {
+    const size_t offset = address - area->start;
+    if (address < area->start || offset / area->owner->lane.block_bytes >= area->full_count) {
+        return MW_POOL_FOREIGN; // bookkeeping, or what alignment left
+    }
+    return address % area->owner->alignment == 0 ? MW_POOL_INTERIOR : MW_POOL_MISALIGNED;
+}
+
 enum mw_pool_status mw_pool_find(const struct mw_pool *pool, const void *pointer,
                                  size_t *class_index) {
     size_t unused;

@@ -119,7 +119,7 @@ __attribute__((noinline, section("lane_text"))) static enum mw_pool_status lane_
 
 static void *counted_take(size_t index)
 {
-    struct mw_pool_lane *const lane = mw_pool_lane(pool, index);
+    struct mw_pool_lane *const lane = mw_pool_lane_of(pool, index);
     if (lane == NULL) {
         return counted_alloc_class(index);
     }
@@ -131,7 +131,7 @@ static void *counted_take(size_t index)
 
 static enum mw_pool_status counted_give(size_t index, void *block)
 {
-    struct mw_pool_lane *const lane = mw_pool_lane(pool, index);
+    struct mw_pool_lane *const lane = mw_pool_lane_of(pool, index);
     if (lane == NULL) {
         return counted_free(block);
     }
@@ -236,9 +236,9 @@ static void run_child(const struct mw_pool_config *config, void *more, size_t mo
         capacity += mw_pool_capacity_count(pool, i);
     }
     stepping();
-    adversary(config, capacity < 70 ? capacity : 70, 240);
+    adversary(config, capacity < 70 ? capacity : 70, 360);
     stepping();
-    sparse(config, 40);
+    sparse(config, 60);
     _exit(0);
 }
 

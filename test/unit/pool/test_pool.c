@@ -47,7 +47,7 @@ static bool by_lanes;
 static void *alloc_by_lane(struct mw_pool *pool, size_t size, enum mw_pool_status *status) {
     const size_t class_index = model_class(size);
     struct mw_pool_lane *const lane =
-        class_index != SIZE_MAX ? mw_pool_lane(pool, class_index) : NULL;
+        class_index != SIZE_MAX ? mw_pool_lane_of(pool, class_index) : NULL;
     if (size == 0 || lane == NULL || it.config.fallback) {
         return mw_pool_alloc_status(pool, size, status);
     }
@@ -57,7 +57,7 @@ static void *alloc_by_lane(struct mw_pool *pool, size_t size, enum mw_pool_statu
 }
 
 static enum mw_pool_status free_by_lane(struct mw_pool *pool, void *block, size_t class_index) {
-    struct mw_pool_lane *const lane = by_lanes ? mw_pool_lane(pool, class_index) : NULL;
+    struct mw_pool_lane *const lane = by_lanes ? mw_pool_lane_of(pool, class_index) : NULL;
     return lane != NULL ? mw_pool_give(pool, lane, block) : mw_pool_free(pool, block);
 }
 
@@ -200,16 +200,16 @@ CASE(any_value_whatever_may_be_given_to_any_lane) {
         pools_by_chance(&it, &chance);
         struct mw_pool *const pool = pools_create(&it);
         if (it.config.check_owner) {
-            assert_null(mw_pool_lane(pool, 0));
+            assert_null(mw_pool_lane_of(pool, 0));
             continue;
         }
-        assert_null(mw_pool_lane(pool, it.config.class_count));
+        assert_null(mw_pool_lane_of(pool, it.config.class_count));
         for (int value = 0; value < 5000; value++) {
             uintptr_t address = unit_next(&chance) >> unit_below(&chance, 64);
             address = value % 2 != 0 ? (uintptr_t)it.config.memory + address % (2 * it.plan.pool_bytes)
                                      : ~address;
             struct mw_pool_lane *const lane =
-                mw_pool_lane(pool, unit_next(&chance) % it.config.class_count);
+                mw_pool_lane_of(pool, unit_next(&chance) % it.config.class_count);
             const enum mw_pool_status expected = mw_pool_find(pool, (void *)address, NULL);
             assert_int_equal(mw_pool_give(pool, lane, (void *)address), expected);
         }
