@@ -29,7 +29,12 @@ MALLOW_INTERNAL void heap_return_lent(struct heap *heap, unsigned class_index) {
     }
     const uintptr_t address = compiler_relaxed_word(&current->last);
     struct slab *const slab = heap_fast_slab(heap, address); // only the primary arena's lend
-    const enum heap_hold hold = heap_hold_slab(heap, slab);
+    enum heap_hold hold = heap_hold_slab(heap, slab);
+    // A thread that has seen all its blocks freed may be finding out that this is no longer so.
+    for (unsigned round = 0; unlikely(hold == HEAP_HOLD_LOST); round++) {
+        os_pause(round);
+        hold = heap_hold_slab(heap, slab);
+    }
     check_assert(hold == HEAP_HOLD_WAS_FULL);
     heap_slab_refilled(heap, slab, hold == HEAP_HOLD_WAS_FULL);
 }
