@@ -76,6 +76,7 @@
 #include "process/process_report.c"
 #include "process/process_giant.c"
 #include "process/process_realtime.c"
+#include "process/worker_caller.c"
 #include "process/worker.c"
 #include "process/worker_tick.c"
 #include "process/worker_promote.c"

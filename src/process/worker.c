@@ -3,10 +3,8 @@
 #include "process/worker.h"
 
 #include <errno.h>
-#include <link.h>
 #include <sched.h>
 #include <signal.h>
-#include <sys/auxv.h>
 #include <unistd.h>
 
 enum {
@@ -16,50 +14,8 @@ enum {
     WORKER_RETRY_LAST_MS = 64000,
 };
 
-// ---- Who may be calling -------------------------------------------------------------------------
-
-struct worker_search {
-    struct worker *worker;
-    uintptr_t points[2]; // an address in libc, and one in the loader; 0 once found
-};
-
-// Takes down where an object lies if one of the points is in it. Not the program itself: linked
-// statically, all is in it, and nothing can be told.
-static int worker_note_object(struct dl_phdr_info *info, size_t size, void *data) {
-    (void)size;
-    struct worker_search *const search = data;
-    if (info->dlpi_name == NULL || info->dlpi_name[0] == '\0') {
-        return 0;
-    }
-    for (unsigned i = 0; i < info->dlpi_phnum; i++) {
-        const ElfW(Phdr) *const header = &info->dlpi_phdr[i];
-        if (header->p_type != PT_LOAD || (header->p_flags & PF_X) == 0) {
-            continue;
-        }
-        const struct worker_range range = {info->dlpi_addr + header->p_vaddr, header->p_memsz};
-        for (unsigned j = 0; j < 2; j++) {
-            if (search->points[j] - range.start < range.bytes) {
-                search->worker->ranges[j] = range;
-            }
-        }
-    }
-    return 0;
-}
-
-static bool worker_caller_is_fit(const struct worker *worker, uintptr_t caller) {
-    return caller - worker->ranges[0].start >= worker->ranges[0].bytes &&
-           caller - worker->ranges[1].start >= worker->ranges[1].bytes;
-}
-
-// The loader's first code: its entry point, from the header at the base that the kernel tells.
-static uintptr_t worker_loader_entry(void) {
-    const uintptr_t base = getauxval(AT_BASE);
-    return base != 0 ? base + ((const ElfW(Ehdr) *)base)->e_entry : 0;
-}
-
 MALLOW_INTERNAL void worker_begin(struct worker *worker) {
-    struct worker_search search = {worker, {(uintptr_t)&getauxval, worker_loader_entry()}};
-    (void)dl_iterate_phdr(worker_note_object, &search);
+    worker_note_callers(worker);
     worker->process_id = getpid();
 }
 

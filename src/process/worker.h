@@ -14,7 +14,7 @@
 // A lower layer that keeps much free memory raises os.work. A slow call of the program's sees that
 // and starts the thread: at the outermost level, with no lock of ours held, so that what
 // pthread_create allocates is served like any other request; and not on behalf of libc or the
-// loader, which may hold locks that pthread_create takes. The thread looks at regular intervals
+// loader, which may hold locks that pthread_create takes (worker_caller.c). The thread looks at regular intervals
 // (MALLOW_TICK_MS), gives back what nobody has needed for two of them, and ends when nothing is
 // left for a few more.
 #ifndef MALLOW_PROCESS_WORKER_H
@@ -32,7 +32,14 @@
 
 enum worker_state { WORKER_NONE = 0, WORKER_STARTING, WORKER_RUNNING, WORKER_STOPPING };
 
-// Where code lies that must not be a caller when a thread is created.
+// Where code lies that must not be a caller when a thread is created: what it is part of.
+enum worker_range_of {
+    WORKER_RANGE_LIBC = 0,
+    WORKER_RANGE_LOADER,
+    WORKER_RANGE_THREADS, // the library that pthread_create comes from
+    WORKER_RANGE_OWN,
+    WORKER_RANGE_COUNT,
+};
 struct worker_range {
     uintptr_t start;
     uintptr_t bytes;
@@ -58,7 +65,8 @@ struct worker {
     _Atomic(bool) barred;           // a sandbox may kill for creating a thread
     pthread_t thread;               // valid while RUNNING
     pid_t process_id;               // the process that may create it: not a child by vfork
-    struct worker_range ranges[2];  // of libc and of the loader
+    struct worker_range ranges[WORKER_RANGE_COUNT]; // 0 bytes: part of the program, or not found
+    bool blind;                     // callers cannot be told apart: no thread is created
     _Atomic(uint64_t) retry_ms;     // pthread_create has failed: not again before this time
     uint64_t retry_wait_ms;         // then for twice as long
     uint64_t tick_ms;               // time of the last look of the steps
@@ -90,6 +98,12 @@ MALLOW_INLINE bool worker_is_running(const struct worker *worker) {
 MALLOW_INTERNAL void worker_fork_prepare(struct worker *worker, bool hurried);
 MALLOW_INTERNAL void worker_fork_parent(struct worker *worker);
 MALLOW_INTERNAL void worker_fork_child(struct worker *worker);
+
+// ---- worker_caller.c: on whose behalf it may be created -----------------------------------------
+
+// Finds out what lies where.
+MALLOW_INTERNAL void worker_note_callers(struct worker *worker);
+MALLOW_INTERNAL bool worker_caller_is_fit(const struct worker *worker, uintptr_t caller);
 
 // ---- worker_tick.c: what it does ----------------------------------------------------------------
 

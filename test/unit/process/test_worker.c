@@ -2,7 +2,10 @@
 // The worker's looks and steps, without its thread: what one does, and in how many system calls.
 #include "process/worker.h"
 
+#include <dlfcn.h>
 #include <errno.h>
+#include <link.h>
+#include <sys/auxv.h>
 
 #include "../heap/heap_world.h"
 
@@ -136,8 +139,38 @@ CASE(it_starts_for_the_program_not_for_libc_and_stops_when_told) {
     assert_int_equal(atomic_load(&worker.start_count), 2);
 }
 
+// ---- Who is calling -----------------------------------------------------------------------------
+
+CASE(the_program_is_a_fit_caller_and_libc_and_the_loader_are_not) {
+    worker_note_callers(&worker);
+    assert_false(worker.blind);
+    assert_true(worker_caller_is_fit(&worker, (uintptr_t)&leave_dirty));
+    assert_false(worker_caller_is_fit(&worker, (uintptr_t)&getauxval));
+    assert_false(worker_caller_is_fit(&worker, (uintptr_t)dlsym(RTLD_NEXT, "pthread_create")));
+    const ElfW(Ehdr) *const loader = (const ElfW(Ehdr) *)getauxval(AT_BASE);
+    assert_false(worker_caller_is_fit(&worker, (uintptr_t)loader + loader->e_entry));
+}
+
+CASE(where_libc_cannot_be_told_from_the_program_nobody_is) {
+    worker_note_callers(&worker);
+    worker.blind = true;
+    assert_false(worker_caller_is_fit(&worker, (uintptr_t)&leave_dirty));
+}
+
+CASE(ones_own_library_is_no_fit_caller) {
+    worker_note_callers(&worker);
+    worker.ranges[WORKER_RANGE_OWN] = (struct worker_range){(uintptr_t)&leave_dirty, 16};
+    assert_false(worker_caller_is_fit(&worker, (uintptr_t)&leave_dirty + 8));
+    assert_true(worker_caller_is_fit(&worker, (uintptr_t)&leave_dirty + 16));
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(
+            the_program_is_a_fit_caller_and_libc_and_the_loader_are_not, begin, end),
+        cmocka_unit_test_setup_teardown(
+            where_libc_cannot_be_told_from_the_program_nobody_is, begin, end),
+        cmocka_unit_test_setup_teardown(ones_own_library_is_no_fit_caller, begin, end),
         cmocka_unit_test_setup_teardown(
             the_third_look_gives_back_what_was_free_before_the_first, begin, end),
         cmocka_unit_test_setup_teardown(a_look_leaves_alone_what_is_used_in_between, begin, end),
