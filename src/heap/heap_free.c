@@ -174,6 +174,7 @@ static bool heap_free_far_more(struct heap_shared *shared, struct heap *heap, ui
     struct slab *const slab = heap_span_of(shared, address);
     if (unlikely(slab == NULL)) {
         if (huge_give(shared->huges, address, true)) {
+            heap_note_effort(HEAP_EFFORT_HUGE);
             return true;
         }
         heap_report_misuse(shared, address, "free");
