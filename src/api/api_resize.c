@@ -57,7 +57,9 @@ static void resize_free(struct process *process, const struct heap_block *found,
     struct heap *const heap = heap_current();
     struct slab *slab;
     if (found->kind == HEAP_BLOCK_HUGE) {
-        if (huge_give(&process->huges, (uintptr_t)block, os_entries(&process->os) == entries)) {
+        const bool may_enter = os_entries(&process->os) == entries &&
+                               heap_thread.effort < MALLOW_CALL_EFFORT;
+        if (huge_give(&process->huges, (uintptr_t)block, may_enter)) {
             return;
         }
     } else {
@@ -75,7 +77,7 @@ static void resize_free(struct process *process, const struct heap_block *found,
             break;
         }
     }
-    heap_free_moved(&process->shared, heap, (uintptr_t)block);
+    heap_free_moved(&process->shared, heap, found, (uintptr_t)block);
 }
 
 // The zero-preserving promise for a block that stayed: what lies beyond `size`, and what came new,

@@ -68,7 +68,10 @@ MALLOW_INTERNAL struct slab_remote *arena_remote_of(const struct arena_set *set,
 // Whether little is left that the next spans could be taken from without a system call.
 static void arena_set_low_locked(struct arena_set *set) {
     const struct arena *const arena = &set->primary;
-    const bool low = arena->slice_count != 0 && !set->os->sealed && !arena_is_prepared(arena);
+    const uint8_t low = arena->slice_count == 0 || set->os->sealed ? ARENA_NOT_LOW
+                        : !arena_is_prepared(arena)                ? ARENA_LOW_TABLES
+                        : !arena_has_ahead(arena)                  ? ARENA_LOW_SLICES
+                                                                   : ARENA_NOT_LOW;
     if (unlikely(low != set->low)) {
         __atomic_store_n(&set->low, low, __ATOMIC_RELAXED);
     }
@@ -112,7 +115,7 @@ MALLOW_INTERNAL void arena_prepare(struct arena_set *set) {
     const bool done = tried && arena_prepare_locked(set, &set->primary);
     arena_set_low_locked(set);
     if (tried && !done) { // not again before the next span is taken
-        __atomic_store_n(&set->low, false, __ATOMIC_RELAXED);
+        __atomic_store_n(&set->low, ARENA_NOT_LOW, __ATOMIC_RELAXED);
     }
     os_lock_drop(&set->lock);
 }
@@ -144,6 +147,9 @@ MALLOW_INLINE bool arena_take_free_locked(struct arena_set *set, struct arena *a
     if (likely(!span->refused)) {
         arena_take_at_locked(set, arena, place, slice_count, dirty_count);
         arena_span_set(arena, place, dirty_count, span);
+        if (unlikely(!arena_has_ahead(arena)) && set->low == ARENA_NOT_LOW) {
+            arena_set_low_locked(set);
+        }
     }
     return true;
 }

@@ -79,7 +79,7 @@ struct arena_set {
     size_t dirty_low_before;        // the same of the look before
     size_t debt_bytes;              // to be purged besides; written under lock, read by any
     struct slab *given;             // the span given last; under lock
-    bool low;                       // arena_prepare has work; written under lock, read by any
+    uint8_t low;                    // enum arena_low: arena_prepare has work; written under lock, read by any
     struct arena_age *ages;         // of the primary arena's chunks; NULL: none; under lock
     uint8_t *nodes;                 // whose node's its chunks are; NULL: one node; under lock
     size_t raise_slices;            // committed so many, somebody is to look for dense chunks
@@ -139,12 +139,14 @@ MALLOW_INLINE bool arena_owes(const struct arena_set *set) {
            __atomic_load_n(&set->debt_bytes, __ATOMIC_RELAXED) != 0;
 }
 
-// Whether a call with a system call to spare should use it for arena_prepare; relaxed.
-MALLOW_INLINE bool arena_is_low(const struct arena_set *set) {
-    return __atomic_load_n(&set->low, __ATOMIC_RELAXED);
+// Whether a call with a system call to spare should use it for arena_prepare, because slices are
+// few, or tables are; relaxed.
+enum arena_low { ARENA_NOT_LOW = 0, ARENA_LOW_SLICES, ARENA_LOW_TABLES };
+MALLOW_INLINE enum arena_low arena_is_low(const struct arena_set *set) {
+    return (enum arena_low)__atomic_load_n(&set->low, __ATOMIC_RELAXED);
 }
 
-// Makes tables ready that will be needed next. At most one system call.
+// Makes tables or slices ready that will be needed next. At most one system call.
 MALLOW_INTERNAL void arena_prepare(struct arena_set *set);
 
 // Purges one run of dirty slices, if something is owed: that of the span given last, or another.
@@ -248,8 +250,10 @@ MALLOW_INTERNAL bool arena_commit_locked(struct arena_set *set, struct arena *ar
                                          unsigned slice_count, unsigned align_slices,
                                          size_t *slice_out);
 
-// Whether the tables are ready for what comes next, so that growth is one system call. Lock held.
+// Whether the tables are ready for what comes next, so that growth is one system call; and whether
+// there are some free slices in a row, so that the next span is none. Lock held.
 MALLOW_INTERNAL bool arena_is_prepared(const struct arena *arena);
+MALLOW_INTERNAL bool arena_has_ahead(const struct arena *arena);
 
 // Makes some of them ready, as far as the soft limit permits. At most one system call; false: the
 // kernel or the limit refuses. Lock held.

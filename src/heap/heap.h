@@ -344,9 +344,9 @@ MALLOW_INTERNAL enum heap_near heap_free_near(struct heap_shared *shared, struct
 // is no address of ours at all. Misuse of one that is ours stops the program.
 MALLOW_INTERNAL bool heap_free(struct heap_shared *shared, struct heap *heap, uintptr_t address);
 
-// The same for a block that has been moved by the call under way, which has cost something already.
+// The same for a block that the call under way has identified and moved, which has cost something.
 MALLOW_INTERNAL void heap_free_moved(struct heap_shared *shared, struct heap *heap,
-                                     uintptr_t address);
+                                     const struct heap_block *block, uintptr_t address);
 
 // Stops the program if `address` lies in memory of ours, saying what is wrong with it; else
 // returns. `call` begins the message: "free", "realloc" ...

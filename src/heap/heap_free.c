@@ -142,8 +142,9 @@ MALLOW_INLINE bool heap_free_pending(struct heap *heap, struct slab *slab,
     return true;
 }
 
-MALLOW_INLINE enum heap_near heap_free_near_more(struct heap_shared *shared, struct heap *heap,
-                                                 uintptr_t address) {
+MALLOW_INTERNAL enum heap_near heap_free_near(struct heap_shared *shared, struct heap *heap,
+                                              uintptr_t address) {
+    heap_begin_effort();
     const uintptr_t slot =
         (address >> (MALLOW_SLICE_SHIFT - MALLOW_SLAB_HEADER_SHIFT)) & shared->header_mask;
     struct slab *const slab = (struct slab *)(shared->header_base + slot);
@@ -169,16 +170,11 @@ MALLOW_INLINE enum heap_near heap_free_near_more(struct heap_shared *shared, str
     return heap_free_remote(shared, slab, remote, index) ? HEAP_NEAR_QUIET : HEAP_NEAR_DONE;
 }
 
-MALLOW_INTERNAL enum heap_near heap_free_near(struct heap_shared *shared, struct heap *heap,
-                                              uintptr_t address) {
-    heap_begin_effort();
-    return heap_free_near_more(shared, heap, address);
-}
-
 static bool heap_free_far_more(struct heap_shared *shared, struct heap *heap, uintptr_t address) {
     struct slab *const slab = heap_span_of(shared, address);
     if (unlikely(slab == NULL)) {
         if (huge_give(shared->huges, address, true)) {
+            heap_note_effort(HEAP_EFFORT_HUGE);
             return true;
         }
         heap_report_misuse(shared, address, "free");
@@ -212,8 +208,12 @@ MALLOW_INTERNAL bool heap_free(struct heap_shared *shared, struct heap *heap, ui
 }
 
 MALLOW_INTERNAL void heap_free_moved(struct heap_shared *shared, struct heap *heap,
-                                     uintptr_t address) {
-    if (heap_free_near_more(shared, heap, address) == HEAP_NEAR_NOT) {
+                                     const struct heap_block *block, uintptr_t address) {
+    if (block->kind == HEAP_BLOCK_SLAB) {
+        heap_free_in_slab(shared, heap, block->slab, block->index);
+    } else if (block->kind == HEAP_BLOCK_LARGE) {
+        heap_large_free(shared, block->slab);
+    } else {
         (void)heap_free_far_more(shared, heap, address);
     }
 }

@@ -121,6 +121,9 @@ MALLOW_INTERNAL uintptr_t heap_huge_try(struct heap_shared *shared, size_t size,
 
 MALLOW_INTERNAL uintptr_t heap_huge_resize(struct heap_shared *shared, struct huge *huge,
                                            size_t size, bool may_move) {
+    if (huge_is_fixed(huge, size)) {
+        return 0;
+    }
     uintptr_t address =
         huge_resize_charged(shared->huges, huge, size, may_move, OS_CHARGE_SOFT);
     if (unlikely(address == 0 && huge->map_address == huge->address) &&

@@ -52,7 +52,8 @@ def run(directory, library, program, options=(), settings=()):
 
 def adversary(arguments, library, options=()):
     late = ["--late"] if arguments.set else []
-    program = [str(arguments.directory / "adversary"), *late, "--scale", str(arguments.scale), *arguments.program]
+    program = [str(arguments.directory / "adversary"), *late, "--scale", str(arguments.scale)]
+    program += ["--seed", str(arguments.seed), *arguments.program]
     return run(arguments.directory, library, program, options, arguments.set)
 
 
@@ -222,6 +223,7 @@ def main():
         command.add_argument("--program", action="append", default=[])
         command.add_argument("--set", action="append", default=[], metavar="NAME=VALUE", help="of the environment")
         command.add_argument("--scale", type=int, default=1)
+        command.add_argument("--seed", type=int, default=0, help="another order of what is random")
         command.add_argument("--json", type=pathlib.Path)
         if name != "self":
             command.add_argument("allocators", type=allocator, nargs="+" if name == "table" else 1)
