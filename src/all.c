@@ -41,6 +41,7 @@
 #include "slab/slab_holes.c"
 
 #include "arena/chunk_map.c"
+#include "arena/reserve.c"
 #include "arena/arena.c"
 #include "arena/arena_grow.c"
 #include "arena/arena_idle.c"
@@ -65,6 +66,7 @@
 #include "heap/heap_free.c"
 #include "heap/heap_large.c"
 #include "heap/heap_holes.c"
+#include "heap/heap_own.c"
 
 #include "observe/snapshot.c"
 #include "observe/report.c"
@@ -94,6 +96,7 @@
 #include "api/api_control.c"
 #include "api/api_observe.c"
 #include "api/api_limit.c"
+#include "api/api_heap.c"
 
 // Left out where another library has to own the names: the sanitizers' run-time does.
 #ifndef MALLOW_OVERRIDE

@@ -3,6 +3,7 @@
 #include "arena/arena.h"
 
 #include "arena/arena_node.h"
+#include "arena/reserve.h"
 #include "base/bits.h"
 
 MALLOW_INTERNAL void arena_set_init(struct arena_set *set, struct os *os, struct meta *meta,
@@ -287,6 +288,13 @@ static void arena_owe_beyond_room_locked(struct arena_set *set) {
 }
 
 MALLOW_INTERNAL void arena_give(struct arena_set *set, struct slab *slab, unsigned slice_count) {
+    struct reserve_chunk *const reserved = reserve_chunk_of(set, slab);
+    if (unlikely(reserved != NULL)) {
+        const size_t first = arena_slice_of(&set->primary, slab) % MALLOW_CHUNK_SLICES;
+        atomic_fetch_or_explicit(&reserved->free, chunk_mask_span((unsigned)first, slice_count),
+                                 memory_order_release);
+        return;
+    }
     os_lock_take(&set->lock);
     struct arena *const arena = arena_of_slot_locked(set, slab);
     const size_t slice = arena_slice_of(arena, slab);
@@ -367,7 +375,19 @@ MALLOW_INTERNAL bool arena_extend(struct arena_set *set, struct slab *slab, unsi
     if (next + more_slices > MALLOW_CHUNK_SLICES) {
         return false;
     }
-    const uint32_t wanted = (uint32_t)(((UINT64_C(1) << more_slices) - 1) << next);
+    const uint32_t wanted = chunk_mask_span(next, more_slices);
+    struct reserve_chunk *const reserved = reserve_chunk_of(set, slab);
+    if (unlikely(reserved != NULL)) {
+        uint32_t free = atomic_load_explicit(&reserved->free, memory_order_relaxed);
+        while ((free & wanted) == wanted) {
+            if (atomic_compare_exchange_weak_explicit(&reserved->free, &free, free & ~wanted,
+                                                      memory_order_acquire,
+                                                      memory_order_relaxed)) {
+                return true;
+            }
+        }
+        return false;
+    }
     os_lock_take(&set->lock);
     const struct chunk_place place = {.chunk_index = chunk_index, .slice_index = next};
     unsigned dirty_count;

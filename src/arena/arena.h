@@ -82,6 +82,7 @@ struct arena_set {
     uint8_t low;                    // enum arena_low: arena_prepare has work; written under lock, read by any
     struct arena_age *ages;         // of the primary arena's chunks; NULL: none; under lock
     uint8_t *nodes;                 // whose node's its chunks are; NULL: one node; under lock
+    struct reserve_chunk **reserved; // by chunk of the primary arena (reserve.h); NULL: none is
     size_t raise_slices;            // committed so many, somebody is to look for dense chunks
     _Atomic(uint64_t) split_count;  // huge pages of chunks that a purge has split
     _Atomic(uint64_t) purged_bytes; // so far
@@ -174,9 +175,18 @@ MALLOW_INTERNAL size_t arena_idle_purge(struct arena_set *set, size_t bytes);
 // limits and commit charge count it, touched or not. Bytes released.
 MALLOW_INTERNAL size_t arena_decommit_all(struct arena_set *set);
 
-// Commits `bytes` of the primary arena, brings in all that they and their headers need, and locks
-// it as os_bring_in does; bytes that blocks have now. For the start, before `os` is sealed.
-MALLOW_INTERNAL size_t arena_set_fix(struct arena_set *set, size_t bytes, bool *locked);
+struct reserve;
+
+// Moves a chunk of the primary arena, or what is free of it, into a reserve with room for it.
+// Slices without pages are charged. Lock held.
+MALLOW_INTERNAL void arena_set_apart_locked(struct arena_set *set, struct reserve *reserve,
+                                            unsigned chunk_index);
+
+// Commits `bytes` of the primary arena, brings in all that they and their headers need, locks it as
+// os_bring_in does, and sets it apart in `reserve`; bytes that blocks have now. For the start,
+// before `os` is sealed.
+MALLOW_INTERNAL size_t arena_set_fix(struct arena_set *set, size_t bytes, struct reserve *reserve,
+                                     bool *locked);
 
 // The arena whose blocks `address` lies among, of committed slices only; NULL if none. Any value.
 MALLOW_INTERNAL struct arena *arena_of(const struct arena_set *set, uintptr_t address);

@@ -3,6 +3,7 @@
 #include "arena/arena.h"
 
 #include "arena/arena_node.h"
+#include "arena/reserve.h"
 #include "base/bits.h"
 #include "os/os_giant.h"
 #include "os/os_pages.h"
@@ -284,16 +285,44 @@ static bool arena_bring_in_tables(const struct arena *arena, bool *locked) {
     return in;
 }
 
-MALLOW_INTERNAL size_t arena_set_fix(struct arena_set *set, size_t bytes, bool *locked) {
+MALLOW_INTERNAL void arena_set_apart_locked(struct arena_set *set, struct reserve *reserve,
+                                            unsigned chunk_index) {
+    struct arena *const arena = &set->primary;
+    const uint32_t free = chunk_map_chunk(&arena->map, chunk_index)->free_mask;
+    for (uint32_t left = free; left != 0;) {
+        const unsigned first = bits_lowest(left);
+        const unsigned count = bits_lowest(~((uint64_t)left >> first));
+        const unsigned dirty = chunk_map_dirty(&arena->map, chunk_index, first, count);
+        chunk_map_take(&arena->map, chunk_index, first, count);
+        arena_less_dirty_locked(set, dirty);
+        arena->free_slices -= count;
+        if (!arena_is_giant(arena, chunk_index)) { // giant pages are charged already
+            os_charge_add(set->os, (size_t)(count - dirty) << MALLOW_SLICE_SHIFT);
+        }
+        left &= ~chunk_mask_span(first, count);
+    }
+    reserve_add(reserve, chunk_index, free);
+}
+
+MALLOW_INTERNAL size_t arena_set_fix(struct arena_set *set, size_t bytes, struct reserve *reserve,
+                                     bool *locked) {
     struct arena *const arena = &set->primary;
     const size_t most = arena->slice_count << MALLOW_SLICE_SHIFT;
     const size_t target =
         bits_align_up(bits_min(bytes, most), MALLOW_SLICE_BYTES) >> MALLOW_SLICE_SHIFT;
+    const size_t limit = bits_max(target, arena->committed_slices) / MALLOW_CHUNK_SLICES + 1;
+    if (!reserve_make(reserve, set, limit)) {
+        return 0;
+    }
     os_lock_take(&set->lock);
     bool in = target <= arena->committed_slices ||
               arena_commit_to_locked(set, arena, target, target, 0);
     const size_t committed = arena->committed_slices << MALLOW_SLICE_SHIFT;
     in = in && os_bring_in(arena->base, committed, locked) && arena_bring_in_tables(arena, locked);
+    for (size_t chunk = 0; chunk < limit && chunk << MALLOW_CHUNK_SHIFT < committed; chunk++) {
+        arena_set_apart_locked(set, reserve, (unsigned)chunk);
+    }
+    in = in && os_bring_in((uintptr_t)set->reserved, limit * sizeof *set->reserved, locked);
     os_lock_drop(&set->lock);
     return in ? committed : 0;
 }

@@ -5,26 +5,6 @@
 #include "base/bits.h"
 #include "base/check.h"
 
-static uint32_t map_span_mask(unsigned slice_index, unsigned slice_count) {
-    return (uint32_t)(((UINT64_C(1) << slice_count) - 1) << slice_index);
-}
-
-// Bit i is set iff slices i .. i + slice_count - 1 are all set in `mask`.
-static uint32_t map_runs(uint32_t mask, unsigned slice_count) {
-    unsigned have = 1;
-    for (; 2 * have <= slice_count; have *= 2) {
-        mask &= mask >> have;
-    }
-    return mask & (mask >> (slice_count - have));
-}
-
-// Multiples of `align_slices` among 32 slices.
-static uint32_t map_aligned_mask(unsigned align_slices) {
-    static const uint32_t masks[] = {0xffffffffU, 0x55555555U, 0x11111111U,
-                                     0x01010101U, 0x00010001U, 0x00000001U};
-    return masks[bits_log2_ceil(align_slices)];
-}
-
 // How many of the run rows a chunk belongs to: its longest run decides, and the rows below follow.
 MALLOW_INLINE unsigned map_run_rows(uint32_t runs) {
     unsigned rows = runs != 0;
@@ -145,7 +125,7 @@ MALLOW_INTERNAL struct chunk_place chunk_map_find_in(const struct chunk_map *map
                                                      unsigned align_slices) {
     const struct chunk *const chunk = chunk_map_chunk(map, chunk_index);
     const uint32_t starts =
-        map_runs(chunk->free_mask, slice_count) & map_aligned_mask(align_slices);
+        chunk_mask_runs(chunk->free_mask, slice_count) & chunk_mask_aligned(align_slices);
     const uint32_t dirty = starts & chunk->dirty_mask;
     return starts != 0 ? map_place(chunk_index, dirty != 0 ? dirty : starts)
                        : (struct chunk_place){false, 0, 0};
@@ -172,7 +152,7 @@ static struct chunk_place map_find_candidates(const struct chunk_map *map, unsig
         uint64_t chunks = group->rows[row] & (~UINT64_C(0) << (chunk_index % 64));
         for (; chunks != 0; chunks &= chunks - 1) { // mostly all tries are of one group
             const struct chunk *const chunk = &group->chunks[bits_lowest(chunks)];
-            const uint32_t starts = map_runs(chunk->free_mask, slice_count) & aligned;
+            const uint32_t starts = chunk_mask_runs(chunk->free_mask, slice_count) & aligned;
             if (starts != 0) {
                 const uint32_t dirty = starts & chunk->dirty_mask;
                 return map_place(chunk_index / 64 * 64 + bits_lowest(chunks),
@@ -189,7 +169,7 @@ static struct chunk_place map_find_candidates(const struct chunk_map *map, unsig
 
 MALLOW_INTERNAL struct chunk_place chunk_map_find(const struct chunk_map *map, unsigned slice_count,
                                                   unsigned align_slices) {
-    const uint32_t aligned = map_aligned_mask(align_slices);
+    const uint32_t aligned = chunk_mask_aligned(align_slices);
     if (slice_count == 1 && align_slices == 1) {
         unsigned chunk_index;
         if (chunk_map_next(map, CHUNK_MAP_DIRTY_ROW, 0, &chunk_index)) {
@@ -217,14 +197,14 @@ MALLOW_INTERNAL struct chunk_place chunk_map_find(const struct chunk_map *map, u
 
 MALLOW_INTERNAL unsigned chunk_map_dirty(const struct chunk_map *map, unsigned chunk_index,
                                          unsigned slice_index, unsigned slice_count) {
-    const uint32_t span = map_span_mask(slice_index, slice_count);
+    const uint32_t span = chunk_mask_span(slice_index, slice_count);
     const uint32_t dirty = chunk_map_chunk(map, chunk_index)->dirty_mask & span;
     return dirty == 0 ? 0 : dirty == span ? slice_count : bits_count(dirty);
 }
 
 MALLOW_INTERNAL void chunk_map_take(struct chunk_map *map, unsigned chunk_index,
                                     unsigned slice_index, unsigned slice_count) {
-    const uint32_t span = map_span_mask(slice_index, slice_count);
+    const uint32_t span = chunk_mask_span(slice_index, slice_count);
     check_assert((chunk_map_chunk(map, chunk_index)->free_mask & span) == span);
     map_remove(map, chunk_index, span, span);
 }
@@ -237,11 +217,11 @@ MALLOW_INTERNAL void chunk_map_open(struct chunk_map *map, unsigned chunk_index,
 
 MALLOW_INTERNAL void chunk_map_give(struct chunk_map *map, unsigned chunk_index,
                                     unsigned slice_index, unsigned slice_count, bool dirty) {
-    const uint32_t span = map_span_mask(slice_index, slice_count);
+    const uint32_t span = chunk_mask_span(slice_index, slice_count);
     map_add(map, chunk_index, span, dirty ? span : 0);
 }
 
 MALLOW_INTERNAL void chunk_map_clean(struct chunk_map *map, unsigned chunk_index,
                                      unsigned slice_index, unsigned slice_count) {
-    map_remove(map, chunk_index, 0, map_span_mask(slice_index, slice_count));
+    map_remove(map, chunk_index, 0, chunk_mask_span(slice_index, slice_count));
 }

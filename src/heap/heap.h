@@ -19,6 +19,7 @@
 
 #include "arena/arena.h"
 #include "arena/huge.h"
+#include "arena/reserve.h"
 #include "arena/thin.h"
 #include "config.h"
 #include "slab/slab.h"
@@ -62,6 +63,7 @@ struct heap {
     uint8_t refused;                                // enum heap_refused
     bool attention;                                 // an event of os_charge is due
     struct heap_resting *resting;                   // NULL until a class first rests (heap_rest.h)
+    struct reserve *reserve;                        // where all spans come from; NULL: the arenas
     struct slab *spare;                             // wholly free, on no list; NULL if none
     struct slab_remote *taken;                      // posted slabs taken off `ready`
     struct slab_remote *later;                      // those that had too few free blocks
@@ -94,11 +96,13 @@ struct heap_shared {
     struct arena_set *arenas;
     struct huge_set *huges;
     struct thin_set *thins;
+    struct reserve *reserve;               // of all heaps of threads; NULL: the arenas
     size_t large_bytes_max;                // beyond this, a block is huge
     _Atomic(uint64_t) abandoned;           // stack: address in 48 bits, a counter above (ABA)
     _Atomic(struct heap *) heaps;          // all heaps ever made
     _Atomic(uint32_t) heap_count;
     _Atomic(uint64_t) adopted_count;
+    struct heap_own *ended;                // heap_own.h; under the arena's lock
     _Atomic(struct heap *) own;            // of blocks that libc allocates for us; NULL: none yet
     _Atomic(uint32_t) refilled_count;      // full slabs that got free blocks, of all heaps, roughly
     _Atomic(size_t) huge_peak;             // most bytes of huge blocks, live and cached, so far
@@ -162,6 +166,13 @@ MALLOW_INTERNAL struct heap *heap_adopt_or_create(struct heap_shared *shared);
 
 // A new heap on no thread, in state ABANDONED and on no stack: to be claimed for each use.
 MALLOW_INTERNAL struct heap *heap_create_fallback(struct heap_shared *shared);
+
+// A new heap on no thread, in state OWNED, all of whose spans are of the reserve.
+MALLOW_INTERNAL struct heap *heap_create_reserved(struct heap_shared *shared,
+                                                  struct reserve *reserve);
+
+// Makes such a heap as it was when it was new. Its slabs stay what they are, and its no longer.
+MALLOW_INTERNAL void heap_forget(struct heap *heap);
 
 // Hands the heap of a thread that ends on. O(classes).
 MALLOW_INTERNAL void heap_abandon(struct heap *heap);
@@ -397,9 +408,18 @@ MALLOW_INLINE void heap_note_growth(struct heap *heap, bool plenty) {
 
 // ---- heap_large.c: blocks with a span of their own ----------------------------------------------
 
+// A span from the heap's reserve. What the heap keeps, and what others have freed in it, is given
+// back before this fails. heap_relief.c
+MALLOW_INTERNAL struct arena_span heap_take_reserved(struct heap *heap, unsigned slice_count,
+                                                     unsigned align_slices);
+
 // A span from the arenas. Memory that is only kept for speed is given back before this fails.
 MALLOW_INLINE void heap_take_span(struct heap *heap, unsigned slice_count, unsigned align_slices,
                                   struct arena_span *span) {
+    if (unlikely(heap->reserve != NULL)) {
+        *span = heap_take_reserved(heap, slice_count, align_slices);
+        return;
+    }
     arena_take_into(heap->shared->arenas, slice_count, align_slices, OS_CHARGE_SOFT, span);
     const bool plenty = span->slab != NULL;
     heap_note_effort(HEAP_EFFORT_SPAN);

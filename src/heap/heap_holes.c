@@ -444,6 +444,9 @@ MALLOW_INTERNAL struct heap_holes_result heap_holes_look(struct heap_holes *hole
         const struct holes_place place = {&arena->slabs[slot], &arena->remotes[slot],
                                           arena->base + (*slice << MALLOW_SLICE_SHIFT),
                                           &holes->looks[*slice]};
+        if (reserve_chunk_of(arenas, place.slab) != NULL) {
+            continue; // its pages are to stay
+        }
         const bool pending = holes_look_at(holes, way, &place, &work);
         if (pending && work.calls == 0) {
             break; // it goes on here

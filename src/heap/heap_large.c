@@ -21,7 +21,9 @@ static void heap_take_span_settled(struct heap *heap, unsigned slice_count, unsi
                                    struct arena_span *span) {
     const uint64_t entries = os_entries(heap->shared->os);
     heap_take_span(heap, slice_count, align_slices, span);
-    heap_settle(heap->shared, entries);
+    if (likely(heap->reserve == NULL)) {
+        heap_settle(heap->shared, entries);
+    }
 }
 
 MALLOW_INTERNAL uintptr_t heap_large_allocate(struct heap *heap, size_t size, size_t alignment,
@@ -49,6 +51,9 @@ MALLOW_INTERNAL uintptr_t heap_allocate_at(struct heap *heap, size_t size, size_
     heap_begin_effort();
     offset %= alignment;
     if (alignment > MALLOW_LARGE_BYTES_MAX / 2 || size > MALLOW_LARGE_BYTES_MAX / 2) {
+        if (heap->reserve != NULL) {
+            return 0; // it has no such
+        }
         const uint64_t entries = os_entries(shared->os);
         const struct heap_huge_request request = {alignment, offset, true};
         uintptr_t address = heap_huge_try(shared, size, request, OS_CHARGE_SOFT);

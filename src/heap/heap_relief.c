@@ -45,6 +45,19 @@ static void heap_relieve_fully(struct heap *heap) {
     (void)arena_purge_all(heap->shared->arenas);
 }
 
+MALLOW_INTERNAL struct arena_span heap_take_reserved(struct heap *heap, unsigned slice_count,
+                                                     unsigned align_slices) {
+    const struct arena_span span = reserve_take(heap->reserve, slice_count, align_slices);
+    heap_note_effort(HEAP_EFFORT_SPAN);
+    if (likely(span.slab != NULL)) {
+        return span;
+    }
+    while (heap_drain(heap, MALLOW_DRAIN_BUDGET, true) > 0) {
+    }
+    heap_release_spare(heap);
+    return reserve_take(heap->reserve, slice_count, align_slices);
+}
+
 MALLOW_INTERNAL MALLOW_COLD struct arena_span
 heap_take_span_short(struct heap *heap, unsigned slice_count, unsigned align_slices) {
     struct arena_set *const arenas = heap->shared->arenas;

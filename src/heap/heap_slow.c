@@ -101,7 +101,9 @@ static struct slab *heap_next_slab(struct heap *heap, unsigned class_index, int 
         heap_queue_remove(heap, slab);
         return slab;
     }
-    slab = heap_adopt_slab(heap, class_index, work);
+    if (heap->reserve == heap->shared->reserve) { // else others' slabs are not of its memory
+        slab = heap_adopt_slab(heap, class_index, work);
+    }
     if (slab == NULL) {
         slab = heap_fresh_slab(heap, class_index, heap_thread.effort == 0);
     }
@@ -134,7 +136,9 @@ static MALLOW_NOINLINE struct slab *heap_refill(struct heap *heap, unsigned clas
     if (slab != NULL) {
         if (heap_open_current(heap, slab)) {
             heap_check_word(heap, slab);
-            if (heap->spare == NULL) {
+            if (unlikely(heap->reserve != NULL)) {
+                heap_drop_spare(heap);
+            } else if (heap->spare == NULL) {
                 heap_settle(heap->shared, entries);
             } else if (heap_thread.effort == 0) {
                 heap_drop_spare(heap);
@@ -237,6 +241,9 @@ static uintptr_t heap_allocate_in_slab(struct heap *heap, unsigned class_index, 
 
 static uintptr_t heap_huge_allocate(struct heap *heap, size_t size, size_t alignment, bool zeroed) {
     struct heap_shared *const shared = heap->shared;
+    if (heap->reserve != NULL) {
+        return 0; // it has no such
+    }
     const uint64_t entries = os_entries(shared->os);
     const struct heap_huge_request request = {.alignment = alignment, .zeroed = zeroed};
     uintptr_t address = heap_huge_try(shared, size, request, OS_CHARGE_SOFT);

@@ -31,6 +31,7 @@ struct process {
     struct arena_set arenas;
     struct huge_set huges;
     struct thin_set thins;
+    struct reserve reserve;          // all of the arena, with MALLOW_MODE=realtime
     struct heap_shared shared;
     struct process_options options;
     struct process_limit limit;
