@@ -41,12 +41,14 @@
 #include "slab/slab_holes.c"
 
 #include "arena/chunk_map.c"
+#include "arena/reserve.c"
 #include "arena/arena.c"
 #include "arena/arena_grow.c"
 #include "arena/arena_idle.c"
 #include "arena/arena_node.c"
 #include "arena/arena_giant.c"
 #include "arena/huge.c"
+#include "arena/huge_index.c"
 #include "arena/huge_cache.c"
 #include "arena/thin.c"
 #include "arena/thin_idle.c"
@@ -64,6 +66,7 @@
 #include "heap/heap_free.c"
 #include "heap/heap_large.c"
 #include "heap/heap_holes.c"
+#include "heap/heap_own.c"
 
 #include "observe/snapshot.c"
 #include "observe/report.c"
@@ -93,6 +96,7 @@
 #include "api/api_control.c"
 #include "api/api_observe.c"
 #include "api/api_limit.c"
+#include "api/api_heap.c"
 
 // Left out where another library has to own the names: the sanitizers' run-time does.
 #ifndef MALLOW_OVERRIDE

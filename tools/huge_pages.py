@@ -2,19 +2,20 @@
 # SPDX-License-Identifier: MIT
 """What promotion to huge pages is worth, and what it costs the calls: `make bench-huge`.
 
-usage: tools/huge_pages.py [--rounds N] [--quick] [--only reads|tail]     after `make bench-programs`
+usage: tools/huge_pages.py [--rounds N] [--quick] [--only reads|tail]
 
 reads   build/bench/ring: random reads of 256 MiB of dense blocks, after a rest
-tail    build/bench/latency, mode `mixed`: a million live blocks, replaced at random; the tail of malloc while
-        huge pages are being made
+tail    build/bench/latency, mode `mixed`: a million live blocks, replaced at random; the tail of
+        malloc while huge pages are being made
 
-Each with promotion on, with MALLOW_HUGE_PAGES=0, and with prctl(PR_SET_THP_DISABLE), in turn within every round,
-so that what is compared ran within the same minute. The system's setting is printed; to compare `always`:
+After `make bench-programs`. Each with promotion on, with MALLOW_HUGE_PAGES=0, and with
+prctl(PR_SET_THP_DISABLE), in turn within every round, so that what is compared ran within the same
+minutes. The system's setting is printed; to see `always`, as root, and back afterwards:
 
-    echo always > /sys/kernel/mm/transparent_hugepage/enabled      (as root; and back afterwards)
+    echo always > /sys/kernel/mm/transparent_hugepage/enabled
 
-Status 1 if a program fails. Not rows of the suite: what is measured is one mechanism, not an allocator, and a rest
-of ten seconds a run; the published means are without it.
+Status 1 if a program fails. Not rows of the suite: what is measured is one mechanism, not an
+allocator, after a rest of many seconds; the published means are without it.
 """
 
 import argparse
@@ -60,7 +61,7 @@ def run(command, way, library):
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
-        env={**os.environ, "LD_PRELOAD": str(library), "MALLOW_HUGE_PAGES": value},
+        env={**os.environ, "LD_PRELOAD": str(library.resolve()), "MALLOW_HUGE_PAGES": value},
         preexec_fn=disable if off else None,
     )
     most = [0, 0]
@@ -81,7 +82,8 @@ def run(command, way, library):
 
 def reads(way, arguments):
     rest = 6000 if arguments.quick else 12000
-    out, error, status, most = run([ROOT / "build/bench/ring", f"rest={rest}", "walks=10"], way, arguments.library)
+    command = [ROOT / "build/bench/ring", f"rest={rest}", "walks=10"]
+    out, error, status, most = run(command, way, arguments.library)
     score = re.search(r"score ([\d.]+)", out)
     if status != 0 or score is None:
         sys.exit(f"ring: status {status}: {error}")
@@ -92,8 +94,9 @@ def tail(way, arguments):
     steps = "10m" if arguments.quick else "60m"
     command = [
         ROOT / "build/bench/latency",
-        *("hot=0", "single=0", "churn=0", f"mixed={steps}", "live=1000000", "order=1", "pipeline=0", "remote=0"),
-        *("thread_steps=0", "memory=1048576", "starts=1", "pin=9998", "fifo=0", "json=1"),
+        *(f"mixed={steps}", "live=1000000", "pin=9998", "fifo=0", "json=1"),
+        *("hot=0", "single=0", "churn=0", "pipeline=0", "remote=0", "thread_steps=0"),
+        *("order=1", "memory=1048576", "starts=1"),  # as little as it takes
     ]
     out, error, _, most = run(command, way, arguments.library)
     for line in out.splitlines():
@@ -116,25 +119,31 @@ def tail(way, arguments):
 def table(title, results):
     """Median, and least to largest, of each figure."""
     names = list(next(iter(results.values()))[0])
-    print(f"\n{title}\n\n| promotion | " + " | ".join(names) + " |\n|---" + "|---" * len(names) + "|")
+    print(f"\n{title}\n\n| promotion | " + " | ".join(names) + " |")
+    print("|---" * (len(names) + 1) + "|")
     for way, rows in results.items():
         cells = []
         for name in names:
             values = [row[name] for row in rows]
-            cells.append(f"{statistics.median(values):.2f} ({min(values):.2f} to {max(values):.2f})")
+            middle = statistics.median(values)
+            cells.append(f"{middle:.2f} ({min(values):.2f} to {max(values):.2f})")
         print(f"| {way} | " + " | ".join(cells) + " |")
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--quick", action="store_true")
     parser.add_argument("--only", choices=("reads", "tail"))
-    parser.add_argument("--library", type=lambda text: pathlib.Path(text).resolve(), default=LIBRARY)
+    parser.add_argument("--library", type=pathlib.Path, default=LIBRARY)
     arguments = parser.parse_args()
     setting = SETTING.read_text().strip() if SETTING.exists() else "none"
-    print(f"transparent_hugepage/enabled: {setting}; {arguments.rounds} rounds; load {os.getloadavg()[0]:.1f}")
-    for title, measure in (("Random reads of 256 MiB", reads), ("malloc while huge pages are made", tail)):
+    load = os.getloadavg()[0]
+    print(f"transparent_hugepage/enabled: {setting}; {arguments.rounds} rounds; load {load:.1f}")
+    parts = (("Random reads of 256 MiB", reads), ("malloc while huge pages are made", tail))
+    for title, measure in parts:
         if arguments.only not in (None, measure.__name__):
             continue
         results = {way: [] for way in WAYS}

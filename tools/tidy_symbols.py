@@ -8,6 +8,8 @@ from tidy_common import Finding, first_line_with, layer_of
 from tidy_source import strip_comments
 
 PUBLIC_NAME = re.compile(r"\b(mw_[a-z0-9_]+)\s*\(")
+# Compiled into the program that includes the header, so nothing to export.
+INLINE_NAME = re.compile(r"\bstatic inline\b[^;{(]*?\b(mw_[a-z0-9_]+)\s*\(")
 # The one thread-local pointer to a thread's heap may live in heap or in process.
 THREAD_LOCAL_LAYERS = ("heap", "process")
 THREAD_LOCAL_COUNT = 1
@@ -48,8 +50,10 @@ def public_names(root):
     for path in sorted((root / "include/mallow").glob("*.h")):
         text = strip_comments(path.read_text())
         text = re.sub(r"^[ \t]*#(?:[^\n]*\\\n)*[^\n]*", "", text, flags=re.M)
+        inline = set(INLINE_NAME.findall(text))
         for match in PUBLIC_NAME.finditer(text):
-            names[match.group(1)] = str(path.relative_to(root))
+            if match.group(1) not in inline:
+                names[match.group(1)] = str(path.relative_to(root))
     return names
 
 

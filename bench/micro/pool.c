@@ -2,7 +2,8 @@
 // Pools against plain array-backed free lists and malloc: each operation alone, by size and by the
 // order of the frees. Back ends: `pool`; `list`, a stack of pointers to blocks of one size; `lists`, such
 // stacks by class behind the interface that pools and malloc have (a size in, a pointer out, and back
-// without its size), which is the least that does the same work, unchecked; `malloc`.
+// without its size), which is the least that does the same work, unchecked; `malloc`; `lane`, the
+// pool's inlined calls with the class known, and `stack`, the stack of `list` inlined as well.
 //
 // Source   P30 of PMAD's table (free order) and its per-size rows; own program.
 // Method   `live` blocks are taken, written to, and freed in an order (pairs: each at once; lifo,
@@ -17,10 +18,10 @@
 
 #include "common.h"
 
-#include <mallow/pool.h>
+#include <mallow/pool_lane.h>
 #include <sys/mman.h>
 
-enum { ORDERS = 4, BACKENDS = 4, LIVE_MAX = 1 << 16 };
+enum { ORDERS = 4, BACKENDS = 6, LIVE_MAX = 1 << 16 };
 enum order { PAIRS, LIFO, FIFO, RANDOM };
 static uint64_t batch = 32; // operations between two readings of the clock
 static const char *const order_names[ORDERS] = {"pairs", "lifo", "fifo", "random"};
@@ -95,7 +96,14 @@ static const struct {
     {"list", list_alloc, list_free},
     {"lists", lists_alloc, lists_free},
     {"malloc", malloc, malloc_free},
+    {"lane", NULL, NULL},
+    {"stack", NULL, NULL},
 };
+enum { LANE = 4, STACK = 5 };
+
+static struct mw_pool_lane *lane;
+static void **inline_stack;
+static size_t inline_count;
 
 static void *map(size_t bytes) {
     void *const memory = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_POPULATE, -1, 0);
@@ -115,6 +123,12 @@ static void prepare(size_t size, size_t live) {
     config.memory = map(plan.pool_bytes);
     if (mw_pool_create_in(&config, &pool, NULL) != MW_POOL_OK) {
         bench_fail("no pool");
+    }
+    lane = mw_pool_lane_of(pool, 0);
+    inline_stack = map(live * sizeof(void *));
+    char *const others = map(size * live);
+    for (inline_count = 0; inline_count < live; inline_count++) {
+        inline_stack[inline_count] = others + (live - 1 - inline_count) * size;
     }
     char *const blocks = map(size * live);
     stack = map(live * sizeof(void *));
@@ -189,8 +203,25 @@ static uint32_t orders[LIVE_MAX];
 
 static uint64_t touch;
 
-static void *take(int backend, size_t size, size_t stamp) {
-    size_t *const block = backends[backend].alloc(size);
+// `backend` is constant where these are inlined, and so are the calls of the last two.
+__attribute__((always_inline)) static inline void *alloc_of(int backend, size_t size) {
+    switch (backend) {
+    case LANE: return mw_pool_take(pool, lane);
+    case STACK: return inline_count == 0 ? NULL : inline_stack[--inline_count];
+    default: return backends[backend].alloc(size);
+    }
+}
+
+__attribute__((always_inline)) static inline enum mw_pool_status free_of(int backend, void *block) {
+    switch (backend) {
+    case LANE: return mw_pool_give(pool, lane, block);
+    case STACK: inline_stack[inline_count++] = block; return MW_POOL_OK;
+    default: return backends[backend].free(block);
+    }
+}
+
+__attribute__((always_inline)) static inline void *take(int backend, size_t size, size_t stamp) {
+    size_t *const block = alloc_of(backend, size);
     if (block == NULL) {
         bench_fail("%s has no block", backends[backend].name);
     }
@@ -200,16 +231,16 @@ static void *take(int backend, size_t size, size_t stamp) {
     return block;
 }
 
-static void give(int backend, void *block, size_t stamp) {
+__attribute__((always_inline)) static inline void give(int backend, void *block, size_t stamp) {
     if (touch && *(size_t *)block != stamp) {
         bench_fail("%s: a block lost its contents", backends[backend].name);
     }
-    if (backends[backend].free(block) != MW_POOL_OK) {
+    if (free_of(backend, block) != MW_POOL_OK) {
         bench_fail("%s refuses a free", backends[backend].name);
     }
 }
 
-static void round_of_pairs(int backend, size_t size, size_t live, struct samples *allocs) {
+__attribute__((always_inline)) static inline void round_of_pairs(int backend, size_t size, size_t live, struct samples *allocs) {
     for (size_t i = 0; i < live; i += batch) {
         const uint64_t start = now();
         for (size_t j = 0; j < batch; j++) {
@@ -221,7 +252,8 @@ static void round_of_pairs(int backend, size_t size, size_t live, struct samples
     }
 }
 
-static void round_of(int backend, size_t size, size_t live, struct samples *allocs, struct samples *frees) {
+__attribute__((always_inline)) static inline void round_of(int backend, size_t size, size_t live,
+                                                           struct samples *allocs, struct samples *frees) {
     for (size_t i = 0; i < live; i += batch) {
         const uint64_t start = now();
         for (size_t j = i; j < i + batch; j++) {
@@ -271,6 +303,15 @@ static void report(size_t size, enum order order, int backend, struct samples *a
            both == 0 ? 0 : 1000 / both);
 }
 
+__attribute__((always_inline)) static inline void round_by(int backend, enum order order, size_t size, size_t live,
+                                                           struct samples *allocs, struct samples *frees) {
+    if (order == PAIRS) {
+        round_of_pairs(backend, size, live, allocs);
+    } else {
+        round_of(backend, size, live, allocs, frees);
+    }
+}
+
 static void run(size_t size, enum order order, size_t live, size_t rounds) {
     struct samples allocs[BACKENDS], frees[BACKENDS];
     const size_t limit = live / batch * rounds;
@@ -284,10 +325,10 @@ static void run(size_t size, enum order order, size_t live, size_t rounds) {
             if (round == 2) { // the first two warm up
                 allocs[backend].count = frees[backend].count = 0;
             }
-            if (order == PAIRS) {
-                round_of_pairs(backend, size, live, &allocs[backend]);
-            } else {
-                round_of(backend, size, live, &allocs[backend], &frees[backend]);
+            switch (backend) {
+            case LANE: round_by(LANE, order, size, live, &allocs[LANE], &frees[LANE]); break;
+            case STACK: round_by(STACK, order, size, live, &allocs[STACK], &frees[STACK]); break;
+            default: round_by(backend, order, size, live, &allocs[backend], &frees[backend]); break;
             }
         }
     }

@@ -57,7 +57,9 @@ static void resize_free(struct process *process, const struct heap_block *found,
     struct heap *const heap = heap_current();
     struct slab *slab;
     if (found->kind == HEAP_BLOCK_HUGE) {
-        if (huge_give(&process->huges, (uintptr_t)block, os_entries(&process->os) == entries)) {
+        const bool may_enter = os_entries(&process->os) == entries &&
+                               heap_thread.effort < MALLOW_CALL_EFFORT;
+        if (huge_give(&process->huges, (uintptr_t)block, may_enter)) {
             return;
         }
     } else {
@@ -75,9 +77,7 @@ static void resize_free(struct process *process, const struct heap_block *found,
             break;
         }
     }
-    if (heap_free_near(&process->shared, heap, (uintptr_t)block) == HEAP_NEAR_NOT) {
-        (void)heap_free(&process->shared, heap, (uintptr_t)block);
-    }
+    heap_free_moved(&process->shared, heap, found, (uintptr_t)block);
 }
 
 // The zero-preserving promise for a block that stayed: what lies beyond `size`, and what came new,
@@ -121,6 +121,7 @@ MALLOW_INTERNAL MALLOW_NOINLINE void *api_reallocate(void *block, size_t size,
     }
     struct process *const process = process_ready();
     const uint64_t entries = os_entries(&process->os);
+    heap_begin_effort();
     const struct heap_block found = heap_identify(&process->shared, (uintptr_t)block);
     if (unlikely(found.kind == HEAP_BLOCK_NONE)) {
         heap_report_misuse(&process->shared, (uintptr_t)block, "realloc");

@@ -50,7 +50,7 @@ static MALLOW_COLD void *api_exhausted(size_t size, struct api_layout layout, bo
     return api_fail(ENOMEM);
 }
 
-static void *api_allocate_slow(size_t size, struct heap *heap, bool zeroed, const void *caller) {
+MALLOW_INLINE void *api_allocate_slow(size_t size, struct heap *heap, bool zeroed, const void *caller) {
     static const struct api_layout plain = {1, 0};
     if (unlikely(size > (size_t)PTRDIFF_MAX)) {
         return api_fail(ENOMEM);
@@ -151,6 +151,7 @@ MALLOW_INTERNAL MALLOW_NOINLINE void api_free_emptied(struct slab *slab) {
     struct heap *const heap = heap_current();
     struct heap_shared *const shared = heap->shared;
     const uint64_t entries = os_entries(shared->os);
+    heap_begin_effort();
     heap_slab_refilled(heap, slab, false);
     heap_settle(shared, entries);
     process_poll(process_ready(), __builtin_return_address(0), entries);

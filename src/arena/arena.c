@@ -3,6 +3,7 @@
 #include "arena/arena.h"
 
 #include "arena/arena_node.h"
+#include "arena/reserve.h"
 #include "base/bits.h"
 
 MALLOW_INTERNAL void arena_set_init(struct arena_set *set, struct os *os, struct meta *meta,
@@ -68,7 +69,10 @@ MALLOW_INTERNAL struct slab_remote *arena_remote_of(const struct arena_set *set,
 // Whether little is left that the next spans could be taken from without a system call.
 static void arena_set_low_locked(struct arena_set *set) {
     const struct arena *const arena = &set->primary;
-    const bool low = arena->slice_count != 0 && !set->os->sealed && !arena_is_prepared(arena);
+    const uint8_t low = arena->slice_count == 0 || set->os->sealed ? ARENA_NOT_LOW
+                        : !arena_is_prepared(arena)                ? ARENA_LOW_TABLES
+                        : !arena_has_ahead(arena)                  ? ARENA_LOW_SLICES
+                                                                   : ARENA_NOT_LOW;
     if (unlikely(low != set->low)) {
         __atomic_store_n(&set->low, low, __ATOMIC_RELAXED);
     }
@@ -76,59 +80,89 @@ static void arena_set_low_locked(struct arena_set *set) {
 
 static void arena_take_at_locked(struct arena_set *set, struct arena *arena,
                                  struct chunk_place place, unsigned slice_count,
-                                 struct arena_span *span) {
-    const unsigned dirty_count =
-        chunk_map_take(&arena->map, place.chunk_index, place.slice_index, slice_count);
-    const size_t slice = (size_t)place.chunk_index * MALLOW_CHUNK_SLICES + place.slice_index;
+                                 unsigned dirty_count) {
+    chunk_map_take(&arena->map, place.chunk_index, place.slice_index, slice_count);
     if (dirty_count != 0) {
         arena_less_dirty_locked(set, dirty_count);
     }
     arena->free_slices -= slice_count;
-    arena_set_low_locked(set);
+}
+
+MALLOW_INLINE void arena_span_set(const struct arena *arena, struct chunk_place place,
+                                  unsigned dirty_count, struct arena_span *span) {
+    const size_t slice = (size_t)place.chunk_index * MALLOW_CHUNK_SLICES + place.slice_index;
     span->slab = &arena->slabs[arena_slot_of(arena, slice)];
     span->address = arena->base + (slice << MALLOW_SLICE_SHIFT);
     span->zeroed = dirty_count == 0 && !arena_is_giant(arena, place.chunk_index);
 }
 
-// Free slices that have their pages still are charged already; the others are now.
+// Free slices that have their pages still are charged already; the others are now. *dirty_count:
+// how many do.
 static bool arena_charge_locked(struct arena_set *set, const struct arena *arena,
                                 struct chunk_place place, unsigned slice_count,
-                                enum os_charge_level level) {
-    const uint32_t mask =
-        (uint32_t)(((UINT64_C(1) << slice_count) - 1) << place.slice_index);
+                                enum os_charge_level level, unsigned *dirty_count) {
+    *dirty_count =
+        chunk_map_dirty(&arena->map, place.chunk_index, place.slice_index, slice_count);
     if (unlikely(arena_is_giant(arena, place.chunk_index))) {
         return true;
     }
-    const uint32_t dirty = chunk_map_chunk(&arena->map, place.chunk_index)->dirty_mask & mask;
     return os_charge_take(set->os, level,
-                          (size_t)(slice_count - bits_count(dirty)) << MALLOW_SLICE_SHIFT);
+                          (size_t)(slice_count - *dirty_count) << MALLOW_SLICE_SHIFT);
 }
 
-MALLOW_INTERNAL bool arena_prepare(struct arena_set *set) {
-    bool grown = false;
+MALLOW_INTERNAL void arena_prepare(struct arena_set *set) {
     os_lock_take(&set->lock);
     const bool tried = set->low && !set->os->sealed;
-    const bool done = tried && arena_prepare_locked(set, &set->primary, &grown);
+    const bool done = tried && arena_prepare_locked(set, &set->primary);
     arena_set_low_locked(set);
     if (tried && !done) { // not again before the next span is taken
-        __atomic_store_n(&set->low, false, __ATOMIC_RELAXED);
+        __atomic_store_n(&set->low, ARENA_NOT_LOW, __ATOMIC_RELAXED);
     }
     os_lock_drop(&set->lock);
-    return grown;
 }
 
-// What arena_take_charged was asked for.
+// What arena_take_into was asked for.
 struct arena_request {
     unsigned slice_count;
     unsigned align_slices;
     enum os_charge_level level;
 };
 
+// Takes free slices of `arena`; false: there are none that fit. True also where the charge is
+// refused, which no other arena can help.
+MALLOW_INLINE bool arena_take_free_locked(struct arena_set *set, struct arena *arena,
+                                          const struct arena_request *request,
+                                          struct arena_span *span) {
+    const unsigned slice_count = request->slice_count;
+    if (unlikely(arena->free_slices < slice_count)) {
+        return false;
+    }
+    const struct chunk_place place =
+        chunk_map_find(&arena->map, slice_count, request->align_slices);
+    if (unlikely(!place.found)) {
+        return false;
+    }
+    unsigned dirty_count;
+    span->refused =
+        !arena_charge_locked(set, arena, place, slice_count, request->level, &dirty_count);
+    if (likely(!span->refused)) {
+        arena_take_at_locked(set, arena, place, slice_count, dirty_count);
+        arena_span_set(arena, place, dirty_count, span);
+        if (unlikely(!arena_has_ahead(arena)) && set->low == ARENA_NOT_LOW) {
+            arena_set_low_locked(set);
+        }
+    }
+    return true;
+}
+
 // Commits more of `arena` for a span, which is charged first.
 static bool arena_take_grown_locked(struct arena_set *set, struct arena *arena,
                                     const struct arena_request *request, struct arena_span *span) {
     size_t bytes = (size_t)request->slice_count << MALLOW_SLICE_SHIFT;
     size_t slice = 0;
+    if (arena->slice_count == 0) {
+        return false;
+    }
     if (unlikely(arena->committed_slices + 2 * MALLOW_CHUNK_SLICES <= arena->giant_slices)) {
         bytes = 0; // wherever it comes to lie it is on a giant page, which is charged already
     }
@@ -169,57 +203,44 @@ static MALLOW_NOINLINE bool arena_take_near_locked(struct arena_set *set,
         span->refused = false; // what other nodes have left is charged already
         return span->slab != NULL;
     }
-    if (arena_charge_locked(set, arena, place, request->slice_count, request->level)) {
-        arena_take_at_locked(set, arena, place, request->slice_count, span);
+    unsigned dirty_count;
+    if (arena_charge_locked(set, arena, place, request->slice_count, request->level,
+                            &dirty_count)) {
+        arena_take_at_locked(set, arena, place, request->slice_count, dirty_count);
+        arena_span_set(arena, place, dirty_count, span);
         arena_node_taken_locked(set, place.chunk_index, mark);
     }
     return span->slab != NULL;
 }
 
-// Takes a span from `arena`, committing more of it if need be; false: it has none. True also where
-// the charge is refused, which no other arena can help.
-static bool arena_take_from_locked(struct arena_set *set, struct arena *arena,
-                                   const struct arena_request *request, struct arena_span *span) {
-    if (likely(arena->free_slices >= request->slice_count)) {
-        const struct chunk_place place =
-            chunk_map_find(&arena->map, request->slice_count, request->align_slices);
-        if (place.found) {
-            span->refused =
-                !arena_charge_locked(set, arena, place, request->slice_count, request->level);
-            if (likely(!span->refused)) {
-                arena_take_at_locked(set, arena, place, request->slice_count, span);
-            }
-            return true;
-        }
-    }
-    return arena->slice_count != 0 && arena_take_grown_locked(set, arena, request, span);
-}
-
-static MALLOW_NOINLINE bool arena_take_secondary_locked(struct arena_set *set,
+static MALLOW_NOINLINE void arena_take_secondary_locked(struct arena_set *set,
                                                         const struct arena_request *request,
                                                         struct arena_span *span) {
     for (struct arena *arena = set->secondary; arena != NULL; arena = arena->next) {
-        if (arena_take_from_locked(set, arena, request, span)) {
-            return true;
+        if (arena_take_free_locked(set, arena, request, span) ||
+            arena_take_grown_locked(set, arena, request, span)) {
+            return;
         }
     }
     struct arena *const added = arena_add_locked(set);
-    return added != NULL && arena_take_from_locked(set, added, request, span);
+    if (added != NULL) {
+        (void)arena_take_grown_locked(set, added, request, span);
+    }
 }
 
-MALLOW_INTERNAL struct arena_span arena_take_charged(struct arena_set *set, unsigned slice_count,
-                                                     unsigned align_slices,
-                                                     enum os_charge_level level) {
+MALLOW_INTERNAL void arena_take_into(struct arena_set *set, unsigned slice_count,
+                                     unsigned align_slices, enum os_charge_level level,
+                                     struct arena_span *span) {
     const struct arena_request request = {slice_count, align_slices, level};
-    struct arena_span span = {.slab = NULL};
+    *span = (struct arena_span){.slab = NULL};
     os_lock_take(&set->lock);
-    if (unlikely(set->nodes != NULL) && arena_take_near_locked(set, &request, &span)) {
+    if (unlikely(set->nodes != NULL) && arena_take_near_locked(set, &request, span)) {
         // of the caller's own node
-    } else if (unlikely(!arena_take_from_locked(set, &set->primary, &request, &span))) {
-        (void)arena_take_secondary_locked(set, &request, &span);
+    } else if (unlikely(!arena_take_free_locked(set, &set->primary, &request, span)) &&
+               unlikely(!arena_take_grown_locked(set, &set->primary, &request, span))) {
+        arena_take_secondary_locked(set, &request, span);
     }
     os_lock_drop(&set->lock);
-    return span;
 }
 
 // The span is free, so nobody else touches its pages; with the lock held nobody takes it meanwhile.
@@ -267,6 +288,13 @@ static void arena_owe_beyond_room_locked(struct arena_set *set) {
 }
 
 MALLOW_INTERNAL void arena_give(struct arena_set *set, struct slab *slab, unsigned slice_count) {
+    struct reserve_chunk *const reserved = reserve_chunk_of(set, slab);
+    if (unlikely(reserved != NULL)) {
+        const size_t first = arena_slice_of(&set->primary, slab) % MALLOW_CHUNK_SLICES;
+        atomic_fetch_or_explicit(&reserved->free, chunk_mask_span((unsigned)first, slice_count),
+                                 memory_order_release);
+        return;
+    }
     os_lock_take(&set->lock);
     struct arena *const arena = arena_of_slot_locked(set, slab);
     const size_t slice = arena_slice_of(arena, slab);
@@ -347,14 +375,27 @@ MALLOW_INTERNAL bool arena_extend(struct arena_set *set, struct slab *slab, unsi
     if (next + more_slices > MALLOW_CHUNK_SLICES) {
         return false;
     }
-    const uint32_t wanted = (uint32_t)(((UINT64_C(1) << more_slices) - 1) << next);
+    const uint32_t wanted = chunk_mask_span(next, more_slices);
+    struct reserve_chunk *const reserved = reserve_chunk_of(set, slab);
+    if (unlikely(reserved != NULL)) {
+        uint32_t free = atomic_load_explicit(&reserved->free, memory_order_relaxed);
+        while ((free & wanted) == wanted) {
+            if (atomic_compare_exchange_weak_explicit(&reserved->free, &free, free & ~wanted,
+                                                      memory_order_acquire,
+                                                      memory_order_relaxed)) {
+                return true;
+            }
+        }
+        return false;
+    }
     os_lock_take(&set->lock);
     const struct chunk_place place = {.chunk_index = chunk_index, .slice_index = next};
-    const bool fits = (chunk_map_chunk(&arena->map, chunk_index)->free_mask & wanted) == wanted &&
-                      arena_charge_locked(set, arena, place, more_slices, OS_CHARGE_SOFT);
+    unsigned dirty_count;
+    const bool fits =
+        (chunk_map_chunk(&arena->map, chunk_index)->free_mask & wanted) == wanted &&
+        arena_charge_locked(set, arena, place, more_slices, OS_CHARGE_SOFT, &dirty_count);
     if (fits) {
-        arena_less_dirty_locked(set, chunk_map_take(&arena->map, chunk_index, next, more_slices));
-        arena->free_slices -= more_slices;
+        arena_take_at_locked(set, arena, place, more_slices, dirty_count);
     }
     os_lock_drop(&set->lock);
     return fits;

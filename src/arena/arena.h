@@ -79,9 +79,10 @@ struct arena_set {
     size_t dirty_low_before;        // the same of the look before
     size_t debt_bytes;              // to be purged besides; written under lock, read by any
     struct slab *given;             // the span given last; under lock
-    bool low;                       // arena_prepare has work; written under lock, read by any
+    uint8_t low;                    // enum arena_low: arena_prepare has work; written under lock, read by any
     struct arena_age *ages;         // of the primary arena's chunks; NULL: none; under lock
     uint8_t *nodes;                 // whose node's its chunks are; NULL: one node; under lock
+    struct reserve_chunk **reserved; // by chunk of the primary arena (reserve.h); NULL: none is
     size_t raise_slices;            // committed so many, somebody is to look for dense chunks
     _Atomic(uint64_t) split_count;  // huge pages of chunks that a purge has split
     _Atomic(uint64_t) purged_bytes; // so far
@@ -103,9 +104,17 @@ MALLOW_INTERNAL void arena_set_init(struct arena_set *set, struct os *os, struct
 
 // Takes a span of 1 .. 32 slices whose address is a multiple of `align_slices` slices. May enter
 // the kernel to commit more memory. Slices without pages are charged at `level`.
-MALLOW_INTERNAL struct arena_span arena_take_charged(struct arena_set *set, unsigned slice_count,
-                                                     unsigned align_slices,
-                                                     enum os_charge_level level);
+MALLOW_INTERNAL void arena_take_into(struct arena_set *set, unsigned slice_count,
+                                     unsigned align_slices, enum os_charge_level level,
+                                     struct arena_span *span);
+
+MALLOW_INLINE struct arena_span arena_take_charged(struct arena_set *set, unsigned slice_count,
+                                                   unsigned align_slices,
+                                                   enum os_charge_level level) {
+    struct arena_span span;
+    arena_take_into(set, slice_count, align_slices, level, &span);
+    return span;
+}
 
 // The same at level HARD: for spans that can be done without.
 MALLOW_INLINE struct arena_span arena_take(struct arena_set *set, unsigned slice_count,
@@ -131,14 +140,15 @@ MALLOW_INLINE bool arena_owes(const struct arena_set *set) {
            __atomic_load_n(&set->debt_bytes, __ATOMIC_RELAXED) != 0;
 }
 
-// Whether a call with a system call to spare should use it for arena_prepare; relaxed.
-MALLOW_INLINE bool arena_is_low(const struct arena_set *set) {
-    return __atomic_load_n(&set->low, __ATOMIC_RELAXED);
+// Whether a call with a system call to spare should use it for arena_prepare, because slices are
+// few, or tables are; relaxed.
+enum arena_low { ARENA_NOT_LOW = 0, ARENA_LOW_SLICES, ARENA_LOW_TABLES };
+MALLOW_INLINE enum arena_low arena_is_low(const struct arena_set *set) {
+    return (enum arena_low)__atomic_load_n(&set->low, __ATOMIC_RELAXED);
 }
 
-// Makes headers or slices ready that will be needed next. At most one system call; true: more
-// memory is committed.
-MALLOW_INTERNAL bool arena_prepare(struct arena_set *set);
+// Makes tables or slices ready that will be needed next. At most one system call.
+MALLOW_INTERNAL void arena_prepare(struct arena_set *set);
 
 // Purges one run of dirty slices, if something is owed: that of the span given last, or another.
 // At most one system call.
@@ -165,9 +175,18 @@ MALLOW_INTERNAL size_t arena_idle_purge(struct arena_set *set, size_t bytes);
 // limits and commit charge count it, touched or not. Bytes released.
 MALLOW_INTERNAL size_t arena_decommit_all(struct arena_set *set);
 
-// Commits `bytes` of the primary arena, brings in all that they and their headers need, and locks
-// it as os_bring_in does; bytes that blocks have now. For the start, before `os` is sealed.
-MALLOW_INTERNAL size_t arena_set_fix(struct arena_set *set, size_t bytes, bool *locked);
+struct reserve;
+
+// Moves a chunk of the primary arena, or what is free of it, into a reserve with room for it.
+// Slices without pages are charged. Lock held.
+MALLOW_INTERNAL void arena_set_apart_locked(struct arena_set *set, struct reserve *reserve,
+                                            unsigned chunk_index);
+
+// Commits `bytes` of the primary arena, brings in all that they and their headers need, locks it as
+// os_bring_in does, and sets it apart in `reserve`; bytes that blocks have now. For the start,
+// before `os` is sealed.
+MALLOW_INTERNAL size_t arena_set_fix(struct arena_set *set, size_t bytes, struct reserve *reserve,
+                                     bool *locked);
 
 // The arena whose blocks `address` lies among, of committed slices only; NULL if none. Any value.
 MALLOW_INTERNAL struct arena *arena_of(const struct arena_set *set, uintptr_t address);
@@ -241,12 +260,14 @@ MALLOW_INTERNAL bool arena_commit_locked(struct arena_set *set, struct arena *ar
                                          unsigned slice_count, unsigned align_slices,
                                          size_t *slice_out);
 
-// Whether headers and some free slices in a row are ready for what comes next. Lock held.
+// Whether the tables are ready for what comes next, so that growth is one system call; and whether
+// there are some free slices in a row, so that the next span is none. Lock held.
 MALLOW_INTERNAL bool arena_is_prepared(const struct arena *arena);
+MALLOW_INTERNAL bool arena_has_ahead(const struct arena *arena);
 
 // Makes some of them ready, as far as the soft limit permits. At most one system call; false: the
-// kernel or the limit refuses. *grown: slices. Lock held.
-MALLOW_INTERNAL bool arena_prepare_locked(struct arena_set *set, struct arena *arena, bool *grown);
+// kernel or the limit refuses. Lock held.
+MALLOW_INTERNAL bool arena_prepare_locked(struct arena_set *set, struct arena *arena);
 
 // Decommits the free end of an arena; bytes released. Lock held.
 MALLOW_INTERNAL size_t arena_decommit_locked(struct arena_set *set, struct arena *arena);

@@ -3,6 +3,7 @@
 #include "arena/arena.h"
 
 #include "arena/arena_node.h"
+#include "arena/reserve.h"
 #include "base/bits.h"
 #include "os/os_giant.h"
 #include "os/os_pages.h"
@@ -11,8 +12,10 @@ enum {
     ARENA_TABLE_ALIGN = 64 << 10,     // the largest page size: parts begin on it
     ARENA_HEADER_BATCH_SLICES = 256,  // headers committed at once: 64 KiB of them
     ARENA_FIRST_STEP_SLICES = 8,      // a small program commits 512 KiB
+    ARENA_FIRST_AHEAD_ROW = 3,        // 8 free slices in a row: what most spans need at most
+    ARENA_AHEAD_ROW = 5,              // a whole chunk: for several spans without a call between
+    ARENA_WHOLE_STEP_SLICES = 3 * MALLOW_CHUNK_SLICES, // 6 MiB: from here on by whole chunks
     ARENA_STEP_SLICES_MAX = MALLOW_CHUNK_SLICES, // what is made free in one call is bounded
-    ARENA_AHEAD_ROW = 3,              // 8 free slices in a row: what most spans need at most
     ARENA_AHEAD_SLICES = 4 * MALLOW_CHUNK_SLICES, // headers are ready so far beyond what is needed
 };
 
@@ -197,8 +200,11 @@ static size_t arena_commit_target(const struct arena *arena, size_t end, unsigne
     if (step >= MALLOW_CHUNK_SLICES) {
         step = bits_align_down(bits_min(step, ARENA_STEP_SLICES_MAX), MALLOW_CHUNK_SLICES);
     }
+    // So do all once there are some: then each step makes slices of one chunk free, not of two.
     const size_t unit =
-        slice_count > ARENA_FIRST_STEP_SLICES ? MALLOW_CHUNK_SLICES : ARENA_FIRST_STEP_SLICES;
+        slice_count > ARENA_FIRST_STEP_SLICES || committed >= ARENA_WHOLE_STEP_SLICES
+            ? MALLOW_CHUNK_SLICES
+            : ARENA_FIRST_STEP_SLICES;
     const size_t target = bits_align_up(bits_max(end, committed + step), unit);
     return bits_min(target, arena->slice_count);
 }
@@ -279,16 +285,44 @@ static bool arena_bring_in_tables(const struct arena *arena, bool *locked) {
     return in;
 }
 
-MALLOW_INTERNAL size_t arena_set_fix(struct arena_set *set, size_t bytes, bool *locked) {
+MALLOW_INTERNAL void arena_set_apart_locked(struct arena_set *set, struct reserve *reserve,
+                                            unsigned chunk_index) {
+    struct arena *const arena = &set->primary;
+    const uint32_t free = chunk_map_chunk(&arena->map, chunk_index)->free_mask;
+    for (uint32_t left = free; left != 0;) {
+        const unsigned first = bits_lowest(left);
+        const unsigned count = bits_lowest(~((uint64_t)left >> first));
+        const unsigned dirty = chunk_map_dirty(&arena->map, chunk_index, first, count);
+        chunk_map_take(&arena->map, chunk_index, first, count);
+        arena_less_dirty_locked(set, dirty);
+        arena->free_slices -= count;
+        if (!arena_is_giant(arena, chunk_index)) { // giant pages are charged already
+            os_charge_add(set->os, (size_t)(count - dirty) << MALLOW_SLICE_SHIFT);
+        }
+        left &= ~chunk_mask_span(first, count);
+    }
+    reserve_add(reserve, chunk_index, free);
+}
+
+MALLOW_INTERNAL size_t arena_set_fix(struct arena_set *set, size_t bytes, struct reserve *reserve,
+                                     bool *locked) {
     struct arena *const arena = &set->primary;
     const size_t most = arena->slice_count << MALLOW_SLICE_SHIFT;
     const size_t target =
         bits_align_up(bits_min(bytes, most), MALLOW_SLICE_BYTES) >> MALLOW_SLICE_SHIFT;
+    const size_t limit = bits_max(target, arena->committed_slices) / MALLOW_CHUNK_SLICES + 1;
+    if (!reserve_make(reserve, set, limit)) {
+        return 0;
+    }
     os_lock_take(&set->lock);
     bool in = target <= arena->committed_slices ||
               arena_commit_to_locked(set, arena, target, target, 0);
     const size_t committed = arena->committed_slices << MALLOW_SLICE_SHIFT;
     in = in && os_bring_in(arena->base, committed, locked) && arena_bring_in_tables(arena, locked);
+    for (size_t chunk = 0; chunk < limit && chunk << MALLOW_CHUNK_SHIFT < committed; chunk++) {
+        arena_set_apart_locked(set, reserve, (unsigned)chunk);
+    }
+    in = in && os_bring_in((uintptr_t)set->reserved, limit * sizeof *set->reserved, locked);
     os_lock_drop(&set->lock);
     return in ? committed : 0;
 }
@@ -304,21 +338,23 @@ static bool arena_has_headers(const struct arena *arena) {
 }
 
 MALLOW_INTERNAL bool arena_is_prepared(const struct arena *arena) {
-    return arena_has_headers(arena) && arena_has_groups(arena) &&
-           (chunk_map_has(&arena->map, ARENA_AHEAD_ROW) ||
-                                        arena->committed_slices == arena->slice_count);
+    return arena_has_headers(arena) && arena_has_groups(arena);
 }
 
-MALLOW_INTERNAL bool arena_prepare_locked(struct arena_set *set, struct arena *arena, bool *grown) {
-    if (!arena_has_headers(arena)) {
-        return arena_commit_header_batch(arena, set->os, OS_CHARGE_SOFT);
-    }
-    if (!arena_has_groups(arena)) {
-        return arena_commit_groups(arena, set->os, arena->slice_count, OS_CHARGE_SOFT);
-    }
+MALLOW_INTERNAL bool arena_has_ahead(const struct arena *arena) {
+    const unsigned row = arena->committed_slices >= ARENA_WHOLE_STEP_SLICES ? ARENA_AHEAD_ROW
+                                                                            : ARENA_FIRST_AHEAD_ROW;
+    return chunk_map_has(&arena->map, row) ||
+           arena->committed_slices == arena->slice_count;
+}
+
+MALLOW_INTERNAL bool arena_prepare_locked(struct arena_set *set, struct arena *arena) {
     size_t slice;
-    *grown = arena_commit_locked(set, arena, 0, 1, &slice);
-    return *grown;
+    return !arena_has_headers(arena)
+               ? arena_commit_header_batch(arena, set->os, OS_CHARGE_SOFT)
+           : !arena_has_groups(arena)
+               ? arena_commit_groups(arena, set->os, arena->slice_count, OS_CHARGE_SOFT)
+               : arena_commit_locked(set, arena, 0, 1, &slice);
 }
 
 MALLOW_INTERNAL size_t arena_decommit_locked(struct arena_set *set, struct arena *arena) {
@@ -344,8 +380,10 @@ MALLOW_INTERNAL size_t arena_decommit_locked(struct arena_set *set, struct arena
     size_t dirty_count = 0;
     for (size_t slice = end; slice < arena->committed_slices; slice++) {
         arena_split_locked(set, arena->base + (slice << MALLOW_SLICE_SHIFT));
-        dirty_count += chunk_map_take(&arena->map, (unsigned)(slice / MALLOW_CHUNK_SLICES),
-                                      (unsigned)(slice % MALLOW_CHUNK_SLICES), 1);
+        const unsigned chunk_index = (unsigned)(slice / MALLOW_CHUNK_SLICES);
+        const unsigned slice_index = (unsigned)(slice % MALLOW_CHUNK_SLICES);
+        dirty_count += chunk_map_dirty(&arena->map, chunk_index, slice_index, 1);
+        chunk_map_take(&arena->map, chunk_index, slice_index, 1);
     }
     arena_less_dirty_locked(set, dirty_count);
     if (arena == &set->primary) {

@@ -5,26 +5,6 @@
 #include "base/bits.h"
 #include "base/check.h"
 
-static uint32_t map_span_mask(unsigned slice_index, unsigned slice_count) {
-    return (uint32_t)(((UINT64_C(1) << slice_count) - 1) << slice_index);
-}
-
-// Bit i is set iff slices i .. i + slice_count - 1 are all set in `mask`.
-static uint32_t map_runs(uint32_t mask, unsigned slice_count) {
-    unsigned have = 1;
-    for (; 2 * have <= slice_count; have *= 2) {
-        mask &= mask >> have;
-    }
-    return mask & (mask >> (slice_count - have));
-}
-
-// Multiples of `align_slices` among 32 slices.
-static uint32_t map_aligned_mask(unsigned align_slices) {
-    static const uint32_t masks[] = {0xffffffffU, 0x55555555U, 0x11111111U,
-                                     0x01010101U, 0x00010001U, 0x00000001U};
-    return masks[bits_log2_ceil(align_slices)];
-}
-
 // How many of the run rows a chunk belongs to: its longest run decides, and the rows below follow.
 MALLOW_INLINE unsigned map_run_rows(uint32_t runs) {
     unsigned rows = runs != 0;
@@ -62,31 +42,50 @@ MALLOW_INLINE void map_clear_row(struct map_bits bits, unsigned row) {
     }
 }
 
-// Gives a chunk new masks, and brings the bitmaps in line: mostly no row changes, or one.
-static void map_change(struct chunk_map *map, unsigned chunk_index, uint32_t free_mask,
-                       uint32_t dirty_mask) {
-    struct chunk *const chunk = chunk_map_chunk(map, chunk_index);
-    check_assert((dirty_mask & ~free_mask) == 0);
+static struct map_bits map_bits_of(struct chunk_map *map, unsigned chunk_index) {
     const unsigned group_index = chunk_index / 64;
-    const struct map_bits bits = {chunk_map_group(map, group_index)->rows,
-                                  &map->summary[0][group_index / 64],
-                                  UINT64_C(1) << (chunk_index % 64),
-                                  UINT64_C(1) << (group_index % 64)};
-    unsigned row = map_run_rows(chunk->free_mask);
-    const unsigned after = map_run_rows(free_mask);
-    const bool was_dirty = chunk->dirty_mask != 0;
-    chunk->free_mask = free_mask;
-    chunk->dirty_mask = dirty_mask;
-    if (was_dirty && dirty_mask == 0) {
+    return (struct map_bits){chunk_map_group(map, group_index)->rows,
+                             &map->summary[0][group_index / 64],
+                             UINT64_C(1) << (chunk_index % 64),
+                             UINT64_C(1) << (group_index % 64)};
+}
+
+// Takes slices away from a chunk's masks, and brings the bitmaps in line: a chunk has the rows up
+// to that of its longest run, so those that it loses are the ones above what is left.
+static void map_remove(struct chunk_map *map, unsigned chunk_index, uint32_t free_slices,
+                       uint32_t dirty_slices) {
+    struct chunk *const chunk = chunk_map_chunk(map, chunk_index);
+    const struct map_bits bits = map_bits_of(map, chunk_index);
+    const uint32_t dirty_mask = chunk->dirty_mask;
+    chunk->free_mask &= ~free_slices;
+    chunk->dirty_mask &= ~dirty_slices;
+    check_assert((chunk->dirty_mask & ~chunk->free_mask) == 0);
+    if (dirty_mask != 0 && chunk->dirty_mask == 0) {
         map_clear_row(bits, CHUNK_MAP_DIRTY_ROW);
-    } else if (!was_dirty && dirty_mask != 0) {
+    }
+    if (free_slices == 0) {
+        return;
+    }
+    for (unsigned row = map_run_rows(chunk->free_mask);
+         row < CHUNK_MAP_RUN_ROWS && (bits.group[row] & bits.chunk_bit) != 0; row++) {
+        map_clear_row(bits, row);
+    }
+}
+
+// Adds slices to a chunk's masks; the rows that it gains are the uppermost of those it has then.
+static void map_add(struct chunk_map *map, unsigned chunk_index, uint32_t free_slices,
+                    uint32_t dirty_slices) {
+    struct chunk *const chunk = chunk_map_chunk(map, chunk_index);
+    const struct map_bits bits = map_bits_of(map, chunk_index);
+    check_assert((dirty_slices & ~free_slices) == 0 && (chunk->free_mask & free_slices) == 0);
+    if (chunk->dirty_mask == 0 && dirty_slices != 0) {
         map_set_row(bits, CHUNK_MAP_DIRTY_ROW);
     }
-    for (; row < after; row++) {
-        map_set_row(bits, row);
-    }
-    for (; row > after; row--) {
-        map_clear_row(bits, row - 1);
+    chunk->free_mask |= free_slices;
+    chunk->dirty_mask |= dirty_slices;
+    for (unsigned row = map_run_rows(chunk->free_mask);
+         row > 0 && (bits.group[row - 1] & bits.chunk_bit) == 0; row--) {
+        map_set_row(bits, row - 1);
     }
 }
 
@@ -121,20 +120,15 @@ static struct chunk_place map_place(unsigned chunk_index, uint32_t starts) {
     return (struct chunk_place){true, chunk_index, bits_lowest(starts)};
 }
 
-// Looks for the request in one chunk: where it begins with a dirty slice, then anywhere.
-static struct chunk_place map_find_in(const struct chunk_map *map, unsigned chunk_index,
-                                      unsigned slice_count, uint32_t aligned) {
-    const struct chunk *const chunk = chunk_map_chunk(map, chunk_index);
-    const uint32_t starts = map_runs(chunk->free_mask, slice_count) & aligned;
-    const uint32_t dirty = starts & chunk->dirty_mask;
-    return starts != 0 ? map_place(chunk_index, dirty != 0 ? dirty : starts)
-                       : (struct chunk_place){false, 0, 0};
-}
-
 MALLOW_INTERNAL struct chunk_place chunk_map_find_in(const struct chunk_map *map,
                                                      unsigned chunk_index, unsigned slice_count,
                                                      unsigned align_slices) {
-    return map_find_in(map, chunk_index, slice_count, map_aligned_mask(align_slices));
+    const struct chunk *const chunk = chunk_map_chunk(map, chunk_index);
+    const uint32_t starts =
+        chunk_mask_runs(chunk->free_mask, slice_count) & chunk_mask_aligned(align_slices);
+    const uint32_t dirty = starts & chunk->dirty_mask;
+    return starts != 0 ? map_place(chunk_index, dirty != 0 ? dirty : starts)
+                       : (struct chunk_place){false, 0, 0};
 }
 
 MALLOW_INTERNAL bool chunk_map_has(const struct chunk_map *map, unsigned row) {
@@ -146,28 +140,36 @@ MALLOW_INTERNAL bool chunk_map_has(const struct chunk_map *map, unsigned row) {
     return false;
 }
 
-// Tries the first few chunks that may have what is asked for.
+// Tries the first few chunks that may have what is asked for: where it begins with a dirty slice,
+// then anywhere.
 static struct chunk_place map_find_candidates(const struct chunk_map *map, unsigned row,
                                               unsigned slice_count, uint32_t aligned,
                                               unsigned limit) {
-    unsigned from = 0;
-    for (unsigned tries = 0; tries < limit; tries++) {
-        unsigned chunk_index;
-        if (!chunk_map_next(map, row, from, &chunk_index)) {
-            break;
+    unsigned chunk_index;
+    bool more = chunk_map_next(map, row, 0, &chunk_index);
+    while (more) {
+        const struct chunk_group *const group = chunk_map_group(map, chunk_index / 64);
+        uint64_t chunks = group->rows[row] & (~UINT64_C(0) << (chunk_index % 64));
+        for (; chunks != 0; chunks &= chunks - 1) { // mostly all tries are of one group
+            const struct chunk *const chunk = &group->chunks[bits_lowest(chunks)];
+            const uint32_t starts = chunk_mask_runs(chunk->free_mask, slice_count) & aligned;
+            if (starts != 0) {
+                const uint32_t dirty = starts & chunk->dirty_mask;
+                return map_place(chunk_index / 64 * 64 + bits_lowest(chunks),
+                                 dirty != 0 ? dirty : starts);
+            }
+            if (--limit == 0) {
+                return (struct chunk_place){false, 0, 0};
+            }
         }
-        const struct chunk_place place = map_find_in(map, chunk_index, slice_count, aligned);
-        if (place.found) {
-            return place;
-        }
-        from = chunk_index + 1;
+        more = chunk_map_next(map, row, (chunk_index / 64 + 1) * 64, &chunk_index);
     }
     return (struct chunk_place){false, 0, 0};
 }
 
 MALLOW_INTERNAL struct chunk_place chunk_map_find(const struct chunk_map *map, unsigned slice_count,
                                                   unsigned align_slices) {
-    const uint32_t aligned = map_aligned_mask(align_slices);
+    const uint32_t aligned = chunk_mask_aligned(align_slices);
     if (slice_count == 1 && align_slices == 1) {
         unsigned chunk_index;
         if (chunk_map_next(map, CHUNK_MAP_DIRTY_ROW, 0, &chunk_index)) {
@@ -193,36 +195,33 @@ MALLOW_INTERNAL struct chunk_place chunk_map_find(const struct chunk_map *map, u
     return map_find_candidates(map, certain, slice_count, aligned, 1);
 }
 
-MALLOW_INTERNAL unsigned chunk_map_take(struct chunk_map *map, unsigned chunk_index,
-                                        unsigned slice_index, unsigned slice_count) {
-    const struct chunk chunk = *chunk_map_chunk(map, chunk_index);
-    const uint32_t span = map_span_mask(slice_index, slice_count);
-    check_assert((chunk.free_mask & span) == span);
-    map_change(map, chunk_index, chunk.free_mask & ~span, chunk.dirty_mask & ~span);
-    const uint32_t dirty = chunk.dirty_mask & span;
+MALLOW_INTERNAL unsigned chunk_map_dirty(const struct chunk_map *map, unsigned chunk_index,
+                                         unsigned slice_index, unsigned slice_count) {
+    const uint32_t span = chunk_mask_span(slice_index, slice_count);
+    const uint32_t dirty = chunk_map_chunk(map, chunk_index)->dirty_mask & span;
     return dirty == 0 ? 0 : dirty == span ? slice_count : bits_count(dirty);
 }
 
+MALLOW_INTERNAL void chunk_map_take(struct chunk_map *map, unsigned chunk_index,
+                                    unsigned slice_index, unsigned slice_count) {
+    const uint32_t span = chunk_mask_span(slice_index, slice_count);
+    check_assert((chunk_map_chunk(map, chunk_index)->free_mask & span) == span);
+    map_remove(map, chunk_index, span, span);
+}
+
 MALLOW_INTERNAL void chunk_map_open(struct chunk_map *map, unsigned chunk_index, uint32_t slices) {
-    const struct chunk chunk = *chunk_map_chunk(map, chunk_index);
     const unsigned word_count = chunk_index / 64 / 64 + 1;
-    check_assert((chunk.free_mask & slices) == 0);
     map->word_count = word_count > map->word_count ? word_count : map->word_count;
-    map_change(map, chunk_index, chunk.free_mask | slices, chunk.dirty_mask);
+    map_add(map, chunk_index, slices, 0);
 }
 
 MALLOW_INTERNAL void chunk_map_give(struct chunk_map *map, unsigned chunk_index,
                                     unsigned slice_index, unsigned slice_count, bool dirty) {
-    const struct chunk chunk = *chunk_map_chunk(map, chunk_index);
-    const uint32_t span = map_span_mask(slice_index, slice_count);
-    check_assert((chunk.free_mask & span) == 0);
-    map_change(map, chunk_index, chunk.free_mask | span,
-               dirty ? chunk.dirty_mask | span : chunk.dirty_mask);
+    const uint32_t span = chunk_mask_span(slice_index, slice_count);
+    map_add(map, chunk_index, span, dirty ? span : 0);
 }
 
 MALLOW_INTERNAL void chunk_map_clean(struct chunk_map *map, unsigned chunk_index,
                                      unsigned slice_index, unsigned slice_count) {
-    const struct chunk chunk = *chunk_map_chunk(map, chunk_index);
-    map_change(map, chunk_index, chunk.free_mask,
-               chunk.dirty_mask & ~map_span_mask(slice_index, slice_count));
+    map_remove(map, chunk_index, 0, chunk_mask_span(slice_index, slice_count));
 }

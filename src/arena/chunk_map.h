@@ -13,6 +13,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "base/bits.h"
 #include "base/compiler.h"
 #include "config.h"
 
@@ -52,6 +53,30 @@ MALLOW_INLINE struct chunk *chunk_map_chunk(const struct chunk_map *map, unsigne
                 ->chunks[chunk_index % CHUNK_GROUP_CHUNKS];
 }
 
+// ---- Masks of the slices of one chunk -----------------------------------------------------------
+
+MALLOW_INLINE uint32_t chunk_mask_span(unsigned slice_index, unsigned slice_count) {
+    return (uint32_t)(((UINT64_C(1) << slice_count) - 1) << slice_index);
+}
+
+// Bit i is set iff slices i .. i + slice_count - 1 are all set in `mask`.
+MALLOW_INLINE uint32_t chunk_mask_runs(uint32_t mask, unsigned slice_count) {
+    unsigned have = 1;
+    for (; 2 * have <= slice_count; have *= 2) {
+        mask &= mask >> have;
+    }
+    return mask & (mask >> (slice_count - have));
+}
+
+// Multiples of `align_slices` among 32 slices.
+MALLOW_INLINE uint32_t chunk_mask_aligned(unsigned align_slices) {
+    static const uint32_t masks[] = {0xffffffffU, 0x55555555U, 0x11111111U,
+                                     0x01010101U, 0x00010001U, 0x00000001U};
+    return masks[bits_log2_ceil(align_slices)];
+}
+
+// ---- The map ------------------------------------------------------------------------------------
+
 // Where a span lies. `found` false: the rest is meaningless.
 struct chunk_place {
     bool found;
@@ -69,9 +94,13 @@ MALLOW_INTERNAL struct chunk_place chunk_map_find_in(const struct chunk_map *map
                                                      unsigned chunk_index, unsigned slice_count,
                                                      unsigned align_slices);
 
-// Marks slices as in use; returns how many of them were dirty.
-MALLOW_INTERNAL unsigned chunk_map_take(struct chunk_map *map, unsigned chunk_index,
-                                        unsigned slice_index, unsigned slice_count);
+// How many of these slices are dirty.
+MALLOW_INTERNAL unsigned chunk_map_dirty(const struct chunk_map *map, unsigned chunk_index,
+                                         unsigned slice_index, unsigned slice_count);
+
+// Marks slices as in use.
+MALLOW_INTERNAL void chunk_map_take(struct chunk_map *map, unsigned chunk_index,
+                                    unsigned slice_index, unsigned slice_count);
 
 // Opens slices of a chunk: they are free, and clean, for the first time (again).
 MALLOW_INTERNAL void chunk_map_open(struct chunk_map *map, unsigned chunk_index, uint32_t slices);

@@ -271,8 +271,8 @@ MALLOW_INTERNAL bool huge_give(struct huge_set *set, uintptr_t address, bool may
         (void)address_map_set_locked(set->map, address, 0);
         huge_record_give_locked(set, huge);
         if (set->cache.pieces == NULL) { // without memory for them, nothing is kept
-            set->cache.pieces =
-                meta_take(set->meta, MALLOW_HUGE_CACHE_COUNT * sizeof *set->cache.pieces);
+            huge_cache_lend(&set->cache,
+                            meta_take(set->meta, sizeof(struct huge_cache_memory)));
         }
         huge_cache_give(&set->cache, mapping, set->live_bytes, may_enter);
         huge_settle_charge_locked(set);

@@ -75,6 +75,11 @@ MALLOW_INTERNAL bool huge_contains(struct huge_set *set, uintptr_t address);
 // unless `may_enter`.
 MALLOW_INTERNAL bool huge_give(struct huge_set *set, uintptr_t address, bool may_enter);
 
+// Whether the kernel would refuse to make a live block so large.
+MALLOW_INLINE bool huge_is_fixed(const struct huge *huge, size_t bytes) {
+    return huge->several && bytes > huge->mapped_bytes - (huge->address - huge->map_address);
+}
+
 // Resizes a live block by the kernel, in one call; its address, or 0 (and all is as it was). A
 // block made up of pieces of the cache can be cut, not grown.
 MALLOW_INTERNAL uintptr_t huge_resize_charged(struct huge_set *set, struct huge *huge,

@@ -36,30 +36,60 @@ static size_t huge_cache_gathered(const struct huge_cache *cache) {
     return cache->room.tail - cache->room.front;
 }
 
+static void huge_cache_add_piece(struct huge_cache *cache, struct huge_mapping piece) {
+    const unsigned number = bits_lowest(~cache->index->used);
+    cache->pieces[number] = piece;
+    cache->count++;
+    huge_index_add(cache->index, piece, number);
+}
+
+// Takes a piece off the list, whatever its bytes count as.
+static struct huge_mapping huge_cache_take_piece(struct huge_cache *cache, unsigned number) {
+    const struct huge_mapping piece = cache->pieces[number];
+    huge_index_remove(cache->index, piece, number);
+    cache->pieces[number] = (struct huge_mapping){0, 0, false};
+    cache->count--;
+    return piece;
+}
+
+static unsigned huge_cache_last(const struct huge_cache *cache) {
+    return bits_highest(cache->index->used);
+}
+
+// Gives a piece another extent.
+static void huge_cache_set_piece(struct huge_cache *cache, unsigned number,
+                                 struct huge_mapping piece) {
+    huge_index_remove(cache->index, cache->pieces[number], number);
+    cache->pieces[number] = piece;
+    huge_index_add(cache->index, piece, number);
+}
+
 // Keeps a range, joined with those that it touches. There is a place.
 static void huge_cache_keep(struct huge_cache *cache, struct huge_mapping piece) {
     cache->bytes += piece.bytes;
     if (cache->bytes > MALLOW_WORK_BYTES) {
         os_raise_work(cache->os);
     }
-    for (unsigned i = 0; i < cache->count;) {
-        const struct huge_mapping other = cache->pieces[i];
-        const bool before = other.address + other.bytes == piece.address;
-        if (!before && piece.address + piece.bytes != other.address) {
-            i++;
-            continue;
-        }
-        piece.address = before ? other.address : piece.address;
+    // Mappings of the kernel's that touch are one, unless pages have been moved to them.
+    const unsigned before = huge_index_ending(cache->index, cache->pieces, piece.address);
+    if (before != HUGE_INDEX_NONE) {
+        const struct huge_mapping other = huge_cache_take_piece(cache, before);
+        piece.address = other.address;
         piece.bytes += other.bytes;
-        // Mappings of the kernel's that touch are one, unless pages have been moved to them.
         piece.several = piece.several || other.several;
-        cache->pieces[i] = cache->pieces[--cache->count];
+    }
+    const unsigned behind =
+        huge_index_starting(cache->index, cache->pieces, piece.address + piece.bytes);
+    if (behind != HUGE_INDEX_NONE) {
+        const struct huge_mapping other = huge_cache_take_piece(cache, behind);
+        piece.bytes += other.bytes;
+        piece.several = piece.several || other.several;
     }
     if (piece.address + piece.bytes == cache->room.front) {
         cache->room.front = piece.address; // a block of the room came back before the next one went
         return;
     }
-    cache->pieces[cache->count++] = piece;
+    huge_cache_add_piece(cache, piece);
 }
 
 // Takes `bytes` bytes off the count.
@@ -68,25 +98,15 @@ static void huge_cache_less(struct huge_cache *cache, size_t bytes) {
     cache->bytes_low = bits_min(cache->bytes_low, cache->bytes);
 }
 
-static struct huge_mapping huge_cache_remove(struct huge_cache *cache, unsigned index) {
-    const struct huge_mapping piece = cache->pieces[index];
-    cache->pieces[index] = cache->pieces[--cache->count];
+static struct huge_mapping huge_cache_remove(struct huge_cache *cache, unsigned number) {
+    const struct huge_mapping piece = huge_cache_take_piece(cache, number);
     huge_cache_less(cache, piece.bytes);
     return piece;
 }
 
-// The smallest piece that is large enough, else the largest. There is a piece.
+// A piece that is large enough and not much larger than needed, else a largest. There is a piece.
 static unsigned huge_cache_best(const struct huge_cache *cache, size_t bytes) {
-    unsigned best = 0;
-    size_t have = cache->pieces[0].bytes;
-    for (unsigned i = 1; i < cache->count; i++) {
-        const size_t other = cache->pieces[i].bytes;
-        if (have >= bytes ? other >= bytes && other < have : other > have) {
-            best = i;
-            have = other;
-        }
-    }
-    return best;
+    return huge_index_best(cache->index, cache->pieces, bytes);
 }
 
 // Unmaps; what the kernel does not unmap is purged and kept, or lost.
@@ -121,7 +141,7 @@ static bool huge_room_move(struct huge_cache *cache, unsigned index) {
         }
         return false;
     }
-    cache->pieces[index] = cache->pieces[--cache->count]; // and as much is cached as before
+    (void)huge_cache_take_piece(cache, index); // and as much is cached as before
     room->tail += piece.bytes;
     return true;
 }
@@ -152,7 +172,8 @@ static bool huge_room_make(struct huge_cache *cache, size_t bytes) {
 // Leaves the room: what is gathered there becomes a piece, and the rest is given back.
 static void huge_room_leave(struct huge_cache *cache) {
     const struct huge_room room = cache->room;
-    cache->room = (struct huge_room){.refused = room.refused, .wanted = room.wanted};
+    cache->room =
+        (struct huge_room){.refused = room.refused, .wanted = room.wanted, .torn = room.torn};
     cache->bytes -= room.tail - room.front; // for a moment
     if (room.tail > room.front) {
         huge_cache_keep(cache, (struct huge_mapping){room.front, room.tail - room.front, true});
@@ -168,7 +189,7 @@ static void huge_cache_gather(struct huge_cache *cache) {
     // A single piece is one range already; all that may be wanted is a room for it to grow in.
     const bool single = cache->count == 1 && huge_cache_gathered(cache) == 0;
     if (room->refused || room->wanted == 0 || cache->count == 0 ||
-        (single && (room->end != 0 || !cache->pieces[0].several))) {
+        (single && (room->end != 0 || !cache->pieces[huge_cache_last(cache)].several))) {
         return;
     }
     room->wanted--;
@@ -194,7 +215,7 @@ static struct huge_mapping huge_cache_cut(struct huge_cache *cache, unsigned ind
     const struct huge_mapping rest = huge_rest(piece, bytes);
     piece.bytes = bytes;
     if (rest.bytes >= HUGE_PIECE_BYTES_MIN) {
-        cache->pieces[index] = rest;
+        huge_cache_set_piece(cache, index, rest);
         huge_cache_less(cache, bytes);
         return piece;
     }
@@ -205,13 +226,22 @@ static struct huge_mapping huge_cache_cut(struct huge_cache *cache, unsigned ind
     return piece;
 }
 
-// The piece, which is smaller and one mapping, as a mapping of `bytes` bytes.
+// The piece, which is smaller and one mapping, as a mapping of `bytes` bytes. Pieces that touch may
+// be two mappings to the kernel after all, if both had pages before they did. Once that has been
+// seen, fresh pages are at hand before it is tried, so that a refusal costs no second call.
 static struct huge_mapping huge_cache_grow(struct huge_cache *cache, unsigned index, size_t bytes) {
+    struct huge_room *const room = &cache->room;
     const struct huge_mapping piece = cache->pieces[index];
-    const uintptr_t address = os_remap(cache->os, piece.address, piece.bytes, bytes, true);
-    if (address != 0) {
-        (void)huge_cache_remove(cache, index);
+    if (room->torn && !room->refused && room->end - room->tail < bytes) {
+        return huge_cache_take_fresh(cache, bytes);
     }
+    const uintptr_t address = os_remap(cache->os, piece.address, piece.bytes, bytes, true);
+    if (address == 0) {
+        room->torn = true;
+        cache->pieces[index].several = true;
+        return huge_cache_take_fresh(cache, bytes);
+    }
+    (void)huge_cache_remove(cache, index);
     return (struct huge_mapping){address, bytes, false};
 }
 
@@ -268,18 +298,22 @@ MALLOW_INTERNAL struct huge_mapping huge_cache_take(struct huge_cache *cache, si
 }
 
 MALLOW_INTERNAL struct huge_mapping huge_cache_take_fresh(struct huge_cache *cache, size_t bytes) {
-    const struct huge_room *const room = &cache->room;
-    if (room->refused || huge_cache_gathered(cache) != 0) {
+    struct huge_room *const room = &cache->room;
+    const struct huge_room before = *room;
+    const size_t gathered = huge_cache_gathered(cache);
+    if (room->refused || (gathered != 0 && huge_cache_is_full(cache)) ||
+        (room->end - room->tail < bytes && !huge_room_make(cache, bytes + HUGE_ROOM_BYTES))) {
         return (struct huge_mapping){0, 0, false};
     }
-    if (room->end - room->front >= bytes) {
-        return huge_room_cut(cache, bytes);
-    }
     // What is left of a room that is too small stays mapped, without pages.
-    if (huge_room_make(cache, bytes + HUGE_ROOM_BYTES)) {
-        return huge_room_cut(cache, bytes);
+    const struct huge_mapping part = {room->tail, bytes, false}; // all of it the room's own mapping
+    room->tail += bytes;
+    room->front = room->tail;
+    if (gathered != 0) { // becomes a piece
+        cache->bytes -= gathered;
+        huge_cache_keep(cache, (struct huge_mapping){before.front, gathered, true});
     }
-    return (struct huge_mapping){0, 0, false};
+    return part;
 }
 
 MALLOW_INTERNAL size_t huge_cache_growth(const struct huge_cache *cache, size_t bytes) {
@@ -371,16 +405,19 @@ static size_t huge_part(const struct huge_cache *cache, size_t have, size_t byte
     return have - part < HUGE_PIECE_BYTES_MIN ? have : part;
 }
 
-// The end of the last piece.
+// The end of a piece.
 static size_t huge_cache_purge_piece(struct huge_cache *cache, size_t bytes) {
-    struct huge_mapping *const piece = &cache->pieces[cache->count - 1];
-    const size_t part = huge_part(cache, piece->bytes, bytes);
-    if (!os_unmap(cache->os, piece->address + piece->bytes - part, part)) {
+    const unsigned number = huge_cache_last(cache);
+    struct huge_mapping piece = cache->pieces[number];
+    const size_t part = huge_part(cache, piece.bytes, bytes);
+    if (!os_unmap(cache->os, piece.address + piece.bytes - part, part)) {
         return 0;
     }
-    piece->bytes -= part;
-    if (piece->bytes == 0) {
-        cache->count--;
+    piece.bytes -= part;
+    if (piece.bytes == 0) {
+        (void)huge_cache_take_piece(cache, number);
+    } else {
+        huge_cache_set_piece(cache, number, piece);
     }
     return part;
 }
@@ -414,10 +451,13 @@ MALLOW_INTERNAL void huge_cache_settle(struct huge_cache *cache) {
 
 static size_t huge_cache_purge_pieces(struct huge_cache *cache) {
     size_t released = 0;
-    for (unsigned i = cache->count; i > 0; i--) {
-        const struct huge_mapping piece = cache->pieces[i - 1];
+    for (unsigned i = 0; i < MALLOW_HUGE_CACHE_COUNT && cache->count > 0; i++) {
+        const struct huge_mapping piece = cache->pieces[i];
+        if (piece.bytes == 0) {
+            continue;
+        }
         if (os_unmap(cache->os, piece.address, piece.bytes)) {
-            (void)huge_cache_remove(cache, i - 1);
+            (void)huge_cache_remove(cache, i);
             released += piece.bytes;
         } else if (os_purge(cache->os, piece.address, piece.bytes)) {
             released += piece.bytes;

@@ -30,13 +30,8 @@
 #ifndef MALLOW_ARENA_HUGE_CACHE_H
 #define MALLOW_ARENA_HUGE_CACHE_H
 
+#include "arena/huge_index.h"
 #include "os/os.h"
-
-struct huge_mapping {
-    uintptr_t address;
-    size_t bytes;
-    bool several; // may be of several mappings of the kernel's, which mremap does not grow
-};
 
 struct huge_room {
     uintptr_t front; // of what is gathered
@@ -44,11 +39,14 @@ struct huge_room {
     uintptr_t end;
     unsigned wanted; // moves that are worth making: requests have lately found no piece that fits
     bool refused;    // the kernel does not move what we want moved: no room
+    bool torn;       // it has refused to grow a piece: fresh pages are kept at hand
 };
 
 struct huge_cache {
     struct os *os;
-    struct huge_mapping *pieces; // room for MALLOW_HUGE_CACHE_COUNT; NULL: none yet, keeps nothing
+    struct huge_mapping *pieces; // MALLOW_HUGE_CACHE_COUNT, those of no bytes unused; NULL: none
+                                 // yet, keeps nothing
+    struct huge_index *index;    // of these
     unsigned count;
     size_t bytes;            // of pieces, and gathered
     size_t bytes_low;        // fewest since the last look
@@ -61,6 +59,16 @@ struct huge_cache {
 };
 
 MALLOW_INTERNAL void huge_cache_init(struct huge_cache *cache, struct os *os, size_t limit);
+
+// Memory that is lent to it for its pieces, zeroed: without it nothing is kept.
+struct huge_cache_memory {
+    struct huge_mapping pieces[MALLOW_HUGE_CACHE_COUNT];
+    struct huge_index index;
+};
+MALLOW_INLINE void huge_cache_lend(struct huge_cache *cache, struct huge_cache_memory *memory) {
+    cache->pieces = memory != NULL ? memory->pieces : NULL;
+    cache->index = memory != NULL ? &memory->index : NULL;
+}
 
 // A mapping of `bytes` bytes with contents of any kind; address 0 if the cache cannot help, and the
 // kernel has not been entered. `live_bytes` is what is live besides.

@@ -111,9 +111,12 @@ static bool promote_is_thin(const struct arena *arena, size_t chunk) {
     return false;
 }
 
-static bool promote_is_full(const struct arena *arena, size_t chunk) {
+// What is in a reserve is not to be moved.
+static bool promote_is_full(const struct arena_set *set, size_t chunk) {
+    const struct arena *const arena = &set->primary;
     return !arena_is_giant(arena, (unsigned)chunk) &&
            chunk_map_chunk(&arena->map, (unsigned)chunk)->free_mask == 0 &&
+           (set->reserved == NULL || set->reserved[chunk] == NULL) &&
            !promote_is_thin(arena, chunk);
 }
 
@@ -136,7 +139,7 @@ static size_t promote_look_chunks(struct promote *promote) {
         os_lock_take(&set->lock);
         const size_t end = bits_min(chunk + PROMOTE_GROUP_CHUNKS, promote_chunk_count(arena));
         for (; chunk < end; chunk++) {
-            pending += promote_age_look(&set->ages[chunk], promote_is_full(arena, chunk));
+            pending += promote_age_look(&set->ages[chunk], promote_is_full(set, chunk));
             promote_sum(promote, &set->ages[chunk]);
         }
         more = chunk < promote_chunk_count(arena);
@@ -172,7 +175,7 @@ static bool promote_find_chunk(struct promote *promote, size_t *found) {
             const struct arena_age *const age = &set->ages[*found];
             is_found = (promote->pass == 0 ? age->looks == PROMOTE_PATIENCE
                                            : promote_may(promote, age)) &&
-                       promote_is_full(arena, *found);
+                       promote_is_full(promote->arenas, *found);
         }
         if (promote->next_chunk >= count && !is_found) {
             promote->pass++;

@@ -9,13 +9,11 @@ enum {
     THIN_UNIT_GRANULES = THIN_UNIT_BYTES >> MALLOW_GRANULE_SHIFT,
     THIN_FREED = 0x80,
 };
-typedef uint64_t __attribute__((may_alias)) thin_mark_word;
 
 static const uint64_t thin_all_units = UINT64_MAX;
 
 static_assert(MALLOW_THIN_CLASS_COUNT < THIN_FREED, "a mark holds a class");
 static_assert(THIN_UNIT_COUNT == 64, "free_units is 64 bits");
-static_assert(offsetof(struct thin_slice, marks) % sizeof(thin_mark_word) == 0, "words of marks");
 
 static struct thin_slice *thin_of(const struct slab *slab) {
     return (struct thin_slice *)slab->word;
@@ -105,10 +103,9 @@ static void thin_take_units_locked(struct thin_set *set, struct thin_slice *slic
     if (slice->free_units == 0) {
         thin_list_remove_locked(set, slice);
     }
-    // Eight at a time.
-    thin_mark_word *const words = (thin_mark_word *)&slice->marks[index * THIN_UNIT_GRANULES];
-    for (unsigned i = 0; i < count * THIN_UNIT_GRANULES / sizeof *words; i++) {
-        __atomic_store_n(&words[i], 0, __ATOMIC_RELAXED);
+    _Atomic(uint64_t) *const words = &slice->mark_words[index * THIN_UNIT_GRANULES / 8];
+    for (unsigned i = 0; i < count * THIN_UNIT_GRANULES / 8; i++) {
+        atomic_store_explicit(&words[i], 0, memory_order_relaxed);
     }
     atomic_store_explicit(&slice->live_count[index], 1, memory_order_relaxed);
 }

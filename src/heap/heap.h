@@ -19,6 +19,7 @@
 
 #include "arena/arena.h"
 #include "arena/huge.h"
+#include "arena/reserve.h"
 #include "arena/thin.h"
 #include "config.h"
 #include "slab/slab.h"
@@ -62,6 +63,7 @@ struct heap {
     uint8_t refused;                                // enum heap_refused
     bool attention;                                 // an event of os_charge is due
     struct heap_resting *resting;                   // NULL until a class first rests (heap_rest.h)
+    struct reserve *reserve;                        // where all spans come from; NULL: the arenas
     struct slab *spare;                             // wholly free, on no list; NULL if none
     struct slab_remote *taken;                      // posted slabs taken off `ready`
     struct slab_remote *later;                      // those that had too few free blocks
@@ -94,11 +96,13 @@ struct heap_shared {
     struct arena_set *arenas;
     struct huge_set *huges;
     struct thin_set *thins;
+    struct reserve *reserve;               // of all heaps of threads; NULL: the arenas
     size_t large_bytes_max;                // beyond this, a block is huge
     _Atomic(uint64_t) abandoned;           // stack: address in 48 bits, a counter above (ABA)
     _Atomic(struct heap *) heaps;          // all heaps ever made
     _Atomic(uint32_t) heap_count;
     _Atomic(uint64_t) adopted_count;
+    struct heap_own *ended;                // heap_own.h; under the arena's lock
     _Atomic(struct heap *) own;            // of blocks that libc allocates for us; NULL: none yet
     _Atomic(uint32_t) refilled_count;      // full slabs that got free blocks, of all heaps, roughly
     _Atomic(size_t) huge_peak;             // most bytes of huge blocks, live and cached, so far
@@ -112,7 +116,8 @@ MALLOW_EXTERN_DATA const struct heap heap_empty;
 // zero is heap_empty itself and the fast path needs no test.
 struct heap_thread {
     uintptr_t heap_offset;
-    uintptr_t ended; // 1 after the thread's destructor has run
+    uint32_t ended;  // 1 after the thread's destructor has run
+    uint32_t effort; // what the call under way has cost so far: see heap_note_effort
 };
 
 MALLOW_EXTERN_DATA _Thread_local struct heap_thread heap_thread;
@@ -123,6 +128,31 @@ MALLOW_INLINE struct heap *heap_current(void) {
 
 MALLOW_INLINE bool heap_is_empty(const struct heap *heap) {
     return heap == &heap_empty;
+}
+
+// Effort, in units of some hundred instructions: what is more than a few steps says so, and what
+// can wait for a later call looks first. So no call does several such things that need not be done
+// in one.
+enum heap_effort {
+    HEAP_EFFORT_LOOK = 1,    // at what others have freed, or left
+    HEAP_EFFORT_POST = 2,    // a slab posted by others
+    HEAP_EFFORT_RELEASE = 2, // a slab, or a large block, given up
+    HEAP_EFFORT_HUGE = 3,
+    HEAP_EFFORT_SPAN = 5,    // one taken
+    HEAP_EFFORT_GROWTH = 3,  // besides: memory was committed for it
+};
+
+MALLOW_INLINE void heap_begin_effort(void) {
+    heap_thread.effort = 0;
+}
+
+MALLOW_INLINE void heap_note_effort(enum heap_effort effort) {
+    heap_thread.effort += (uint32_t)effort;
+}
+
+// What this call may do for others, in words of bitmaps (heap_drain_one).
+MALLOW_INLINE int heap_call_work(void) {
+    return heap_thread.effort == 0 ? MALLOW_CALL_WORK : 0;
 }
 
 // ---- heap_adopt.c: birth and end ----------------------------------------------------------------
@@ -136,6 +166,13 @@ MALLOW_INTERNAL struct heap *heap_adopt_or_create(struct heap_shared *shared);
 
 // A new heap on no thread, in state ABANDONED and on no stack: to be claimed for each use.
 MALLOW_INTERNAL struct heap *heap_create_fallback(struct heap_shared *shared);
+
+// A new heap on no thread, in state OWNED, all of whose spans are of the reserve.
+MALLOW_INTERNAL struct heap *heap_create_reserved(struct heap_shared *shared,
+                                                  struct reserve *reserve);
+
+// Makes such a heap as it was when it was new. Its slabs stay what they are, and its no longer.
+MALLOW_INTERNAL void heap_forget(struct heap *heap);
 
 // Hands the heap of a thread that ends on. O(classes).
 MALLOW_INTERNAL void heap_abandon(struct heap *heap);
@@ -160,8 +197,8 @@ MALLOW_INTERNAL void heap_check_word(const struct heap *heap, const struct slab 
 // ---- heap_settle.c: what a call leaves to later ones --------------------------------------------
 
 // Ends a call that began when os_entries was `entries`: if the kernel has not been entered since,
-// does one piece of what earlier calls have left: gives memory back, or prepares some. At most one
-// system call, mostly none.
+// and little else has been done, does one piece of what earlier calls have left: gives memory back,
+// or prepares some. At most one system call, mostly none.
 MALLOW_INTERNAL void heap_settle_slow(struct heap_shared *shared, uint64_t entries);
 
 MALLOW_INLINE void heap_settle(struct heap_shared *shared, uint64_t entries) {
@@ -173,18 +210,27 @@ MALLOW_INLINE void heap_settle(struct heap_shared *shared, uint64_t entries) {
 
 // ---- heap_remote.c: frees by other threads ------------------------------------------------------
 
-// What one call may do for others is counted in words of bitmaps: it ends with the post at which
-// `*work` falls to 0 or below, and the rest stays where it is for later calls. Looks at one slab
-// that other threads have freed blocks of; false: there is none, or no work is left.
+// What one call may do for others is counted in words of bitmaps: nothing is begun once `*work` has
+// fallen to 0 or below, and a slab with more words than are left is collected in part; the rest
+// stays where it is for later calls. Looks at one slab that other threads have freed blocks of;
+// false: there is none, or no work is left.
 MALLOW_INTERNAL bool heap_drain_one(struct heap *heap, int *work, bool all);
+
+// Whether there is any.
+MALLOW_INLINE bool heap_has_posts(const struct heap *heap) {
+    const struct slab_remote *const ready =
+        atomic_load_explicit(&heap->ready, memory_order_relaxed);
+    return ((uintptr_t)ready | (uintptr_t)heap->taken | (uintptr_t)heap->later) != 0;
+}
 
 // Looks at up to `budget` slabs that other threads have freed blocks of; how many it found.
 // Collects those of which a good part is free, or all of them.
 MALLOW_INTERNAL unsigned heap_drain(struct heap *heap, unsigned budget, bool all);
 
-// Collects the remote frees of one slab of this heap, and acts on them; how many blocks came back.
+// Collects remote frees of one slab of this heap, as far as `*work` allows, and acts on them; how
+// many blocks came back.
 MALLOW_INTERNAL unsigned heap_collect(struct heap *heap, struct slab *slab,
-                                      struct slab_remote *remote);
+                                      struct slab_remote *remote, int *work);
 
 // A full slab is on nobody's list, so whoever changes its owner word has it: its owner, to work on
 // it, or a thread that has freed the last of its blocks while the owner sleeps.
@@ -309,6 +355,10 @@ MALLOW_INTERNAL enum heap_near heap_free_near(struct heap_shared *shared, struct
 // is no address of ours at all. Misuse of one that is ours stops the program.
 MALLOW_INTERNAL bool heap_free(struct heap_shared *shared, struct heap *heap, uintptr_t address);
 
+// The same for a block that the call under way has identified and moved, which has cost something.
+MALLOW_INTERNAL void heap_free_moved(struct heap_shared *shared, struct heap *heap,
+                                     const struct heap_block *block, uintptr_t address);
+
 // Stops the program if `address` lies in memory of ours, saying what is wrong with it; else
 // returns. `call` begins the message: "free", "realloc" ...
 MALLOW_INTERNAL void heap_report_misuse(const struct heap_shared *shared, uintptr_t address,
@@ -358,9 +408,31 @@ MALLOW_INLINE void heap_note_growth(struct heap *heap, bool plenty) {
 
 // ---- heap_large.c: blocks with a span of their own ----------------------------------------------
 
+// A span from the heap's reserve. What the heap keeps, and what others have freed in it, is given
+// back before this fails. heap_relief.c
+MALLOW_INTERNAL struct arena_span heap_take_reserved(struct heap *heap, unsigned slice_count,
+                                                     unsigned align_slices);
+
 // A span from the arenas. Memory that is only kept for speed is given back before this fails.
-MALLOW_INTERNAL struct arena_span heap_take_span(struct heap *heap, unsigned slice_count,
-                                                 unsigned align_slices);
+MALLOW_INLINE void heap_take_span(struct heap *heap, unsigned slice_count, unsigned align_slices,
+                                  struct arena_span *span) {
+    if (unlikely(heap->reserve != NULL)) {
+        *span = heap_take_reserved(heap, slice_count, align_slices);
+        return;
+    }
+    arena_take_into(heap->shared->arenas, slice_count, align_slices, OS_CHARGE_SOFT, span);
+    const bool plenty = span->slab != NULL;
+    heap_note_effort(HEAP_EFFORT_SPAN);
+    if (unlikely(!plenty)) {
+        *span = heap_take_span_short(heap, slice_count, align_slices);
+    } else if (unlikely(span->grown)) {
+        // The arena is larger than ever, which is rare: cached mappings, which cannot serve it,
+        // make way for it.
+        heap_note_effort(HEAP_EFFORT_GROWTH);
+        huge_owe_all(heap->shared->huges);
+    }
+    heap_note_growth(heap, plenty);
+}
 
 MALLOW_INTERNAL uintptr_t heap_large_allocate(struct heap *heap, size_t size, size_t alignment,
                                               bool zeroed);

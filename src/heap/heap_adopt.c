@@ -54,16 +54,36 @@ MALLOW_INTERNAL void heap_shared_init(struct heap_shared *shared) {
     }
 }
 
-static struct heap *heap_create(struct heap_shared *shared, enum heap_state state) {
-    struct heap *const heap = meta_take(shared->meta, sizeof *heap);
-    if (heap == NULL) {
-        return NULL;
+// Blocks of a kibibyte's unit are behind a lock: a heap with a reserve has had all of them.
+static void heap_count_thin(struct heap *heap) {
+    const uint8_t count = heap->reserve != NULL ? MALLOW_THIN_BLOCKS_MAX : 0;
+    for (unsigned class_index = 0; class_index < MALLOW_THIN_CLASS_COUNT; class_index++) {
+        heap->thin_counts[class_index] = count;
     }
-    heap->header_mask = shared->header_mask;
-    heap->header_base = shared->header_base;
+}
+
+static void heap_empty_places(struct heap *heap) {
     for (size_t i = 0; i < MALLOW_DIRECT_COUNT; i++) {
         heap->direct[i] = heap_empty.direct[0];
     }
+}
+
+static struct heap *heap_create(struct heap_shared *shared, enum heap_state state,
+                                struct reserve *reserve) {
+    const size_t medium_bytes = reserve != NULL ? sizeof(struct heap_medium) : 0;
+    const size_t bytes = bits_align_up(sizeof(struct heap), MALLOW_CACHE_LINE);
+    struct heap *const heap = meta_take(shared->meta, bytes + medium_bytes);
+    if (heap == NULL) {
+        return NULL;
+    }
+    heap->reserve = reserve;
+    if (reserve != NULL) { // so that no later call needs memory of this kind
+        heap->medium = (struct heap_medium *)((uintptr_t)heap + bytes);
+    }
+    heap_count_thin(heap);
+    heap->header_mask = shared->header_mask;
+    heap->header_base = shared->header_base;
+    heap_empty_places(heap);
     heap->shared = shared;
     atomic_store_explicit(&heap->state, state, memory_order_relaxed);
     struct heap *first = atomic_load_explicit(&shared->heaps, memory_order_relaxed);
@@ -76,7 +96,25 @@ static struct heap *heap_create(struct heap_shared *shared, enum heap_state stat
 }
 
 MALLOW_INTERNAL struct heap *heap_create_fallback(struct heap_shared *shared) {
-    return heap_create(shared, HEAP_ABANDONED);
+    return heap_create(shared, HEAP_ABANDONED, shared->reserve);
+}
+
+MALLOW_INTERNAL struct heap *heap_create_reserved(struct heap_shared *shared,
+                                                  struct reserve *reserve) {
+    return heap_create(shared, HEAP_OWNED, reserve);
+}
+
+MALLOW_INTERNAL void heap_forget(struct heap *heap) {
+    while (heap_drain(heap, MALLOW_DRAIN_BUDGET, true) > 0) { // so that no post leads here any more
+    }
+    heap_empty_places(heap);
+    for (size_t i = 0; i < MALLOW_DIRECT_CLASS_COUNT; i++) {
+        heap->queue[i] = NULL;
+    }
+    *heap->medium = (struct heap_medium){{NULL}, {NULL}};
+    heap->spare = NULL;
+    heap_count_thin(heap);
+    atomic_store_explicit(&heap->slab_count, 0, memory_order_relaxed);
 }
 
 MALLOW_INTERNAL struct heap *heap_adopt_or_create(struct heap_shared *shared) {
@@ -95,7 +133,7 @@ MALLOW_INTERNAL struct heap *heap_adopt_or_create(struct heap_shared *shared) {
         abandoned_push(shared, busy);
     }
     if (heap == NULL) {
-        return heap_create(shared, HEAP_OWNED);
+        return heap_create(shared, HEAP_OWNED, shared->reserve);
     }
     atomic_fetch_add_explicit(&shared->adopted_count, 1, memory_order_relaxed);
     return heap;
@@ -110,9 +148,7 @@ MALLOW_INTERNAL void heap_abandon(struct heap *heap) {
     }
     heap_drop_spare(heap);
     thin_close(heap->shared->thins, &heap->thin);
-    for (unsigned class_index = 0; class_index < MALLOW_THIN_CLASS_COUNT; class_index++) {
-        heap->thin_counts[class_index] = 0; // the next thread begins thin again
-    }
+    heap_count_thin(heap); // the next thread begins thin again
     atomic_store_explicit(&heap->state, HEAP_CLAIMED, memory_order_relaxed);
     heap_gate_leave(heap); // before anybody else can be at it
     (void)heap_drain(heap, MALLOW_UNCLAIM_BUDGET, true);
@@ -136,9 +172,7 @@ static struct slab *heap_take_over(struct heap *heap, struct heap *from, unsigne
 
 // Whether there is something to be had in an abandoned heap. Read without a claim, so it is a hint.
 MALLOW_RACY_READ static bool heap_looks_useful(const struct heap *heap, unsigned class_index) {
-    return heap_queue_first(heap, class_index) != NULL || heap->taken != NULL ||
-           heap->later != NULL ||
-           atomic_load_explicit(&heap->ready, memory_order_relaxed) != NULL;
+    return heap_has_posts(heap) || heap_queue_first(heap, class_index) != NULL;
 }
 
 // The heaps stay on their stack: who has claimed one may work in it, and one that a new thread has
@@ -148,6 +182,9 @@ MALLOW_INTERNAL struct slab *heap_adopt_slab(struct heap *heap, unsigned class_i
     const uint64_t head = atomic_load_explicit(&heap->shared->abandoned, memory_order_acquire);
     struct heap *from = (struct heap *)(uintptr_t)(head & ABANDONED_ADDRESS_MASK);
     unsigned looked_at = 0;
+    if (from != NULL) {
+        heap_note_effort(HEAP_EFFORT_LOOK);
+    }
     while (from != NULL && looked_at < MALLOW_ADOPT_BUDGET) {
         if (heap_looks_useful(from, class_index) && heap_claim(from)) {
             if (heap_queue_first(from, class_index) == NULL) {

@@ -84,7 +84,7 @@ static bool heap_free_abandoned(struct heap *owner, struct slab *slab, size_t in
         return false;
     }
     const bool done = heap_free_local(owner, slab, index);
-    int work = MALLOW_CALL_WORK;
+    int work = heap_call_work();
     heap_unclaim(owner, &work);
     return done;
 }
@@ -144,6 +144,7 @@ MALLOW_INLINE bool heap_free_pending(struct heap *heap, struct slab *slab,
 
 MALLOW_INTERNAL enum heap_near heap_free_near(struct heap_shared *shared, struct heap *heap,
                                               uintptr_t address) {
+    heap_begin_effort();
     const uintptr_t slot =
         (address >> (MALLOW_SLICE_SHIFT - MALLOW_SLAB_HEADER_SHIFT)) & shared->header_mask;
     struct slab *const slab = (struct slab *)(shared->header_base + slot);
@@ -169,10 +170,11 @@ MALLOW_INTERNAL enum heap_near heap_free_near(struct heap_shared *shared, struct
     return heap_free_remote(shared, slab, remote, index) ? HEAP_NEAR_QUIET : HEAP_NEAR_DONE;
 }
 
-MALLOW_INTERNAL bool heap_free(struct heap_shared *shared, struct heap *heap, uintptr_t address) {
+static bool heap_free_far_more(struct heap_shared *shared, struct heap *heap, uintptr_t address) {
     struct slab *const slab = heap_span_of(shared, address);
     if (unlikely(slab == NULL)) {
         if (huge_give(shared->huges, address, true)) {
+            heap_note_effort(HEAP_EFFORT_HUGE);
             return true;
         }
         heap_report_misuse(shared, address, "free");
@@ -200,6 +202,22 @@ MALLOW_INTERNAL bool heap_free(struct heap_shared *shared, struct heap *heap, ui
     return true;
 }
 
+MALLOW_INTERNAL bool heap_free(struct heap_shared *shared, struct heap *heap, uintptr_t address) {
+    heap_begin_effort();
+    return heap_free_far_more(shared, heap, address);
+}
+
+MALLOW_INTERNAL void heap_free_moved(struct heap_shared *shared, struct heap *heap,
+                                     const struct heap_block *block, uintptr_t address) {
+    if (block->kind == HEAP_BLOCK_SLAB) {
+        heap_free_in_slab(shared, heap, block->slab, block->index);
+    } else if (block->kind == HEAP_BLOCK_LARGE) {
+        heap_large_free(shared, block->slab);
+    } else {
+        (void)heap_free_far_more(shared, heap, address);
+    }
+}
+
 // ---- Reports ------------------------------------------------------------------------------------
 
 static MALLOW_NORETURN MALLOW_COLD void heap_report(const char *call, const char *what,
@@ -213,10 +231,16 @@ static MALLOW_NORETURN MALLOW_COLD void heap_report(const char *call, const char
     fatal_misuse(text, address, detail);
 }
 
+// "double" is what a second free is; other calls are told a block that is free.
+static MALLOW_COLD const char *heap_second(const char *call) {
+    return format_same(call, "free") || format_same(call, "sized free") ? "double " : "invalid ";
+}
+
 static MALLOW_COLD void heap_report_in_thin(const char *call, const struct slab *slab,
                                             uintptr_t address) {
     if (thin_was_freed(slab, address)) {
-        heap_report(call, "double ", address, "this block was freed before, and is still free");
+        heap_report(call, heap_second(call), address,
+                    "this block was freed before, and is still free");
     }
     heap_report(call, "invalid ", address,
                 address % MALLOW_GRANULE_BYTES != 0
@@ -238,7 +262,7 @@ static MALLOW_COLD void heap_report_in_slab(const char *call, const struct slab 
         format_text(&out, "this ");
         format_unsigned(&out, slab->block_bytes);
         format_text(&out, "-byte block was freed before, and is still free");
-        heap_report(call, "double ", address, detail);
+        heap_report(call, heap_second(call), address, detail);
     }
     format_text(&out, into % MALLOW_GRANULE_BYTES != 0 ? "misaligned" : "interior");
     format_text(&out, " pointer, ");

@@ -54,8 +54,8 @@ MALLOW_INLINE void heap_gate_leave(struct heap *heap) {
     atomic_store_explicit(&heap->busy, 0, memory_order_release);
 }
 
-// A block of more than MALLOW_SMALL_BYTES_MAX and at most MALLOW_SINGLE_SLICE_BLOCK_MAX bytes out of
-// the word that its class takes from; 0: take the slow path. Through the gate, as all of those.
+// A block of more than MALLOW_SMALL_BYTES_MAX and at most MALLOW_SINGLE_SLICE_BLOCK_MAX bytes, out
+// of the word that its class takes from; 0: take the slow path. Through the gate, as all of those.
 MALLOW_INLINE uintptr_t heap_take_medium(struct heap *heap, size_t size) {
     const struct heap_medium *const medium = heap_medium_of(heap);
     if (unlikely(medium == NULL)) {

@@ -68,17 +68,15 @@ static void holes_grow_locked(struct heap_holes *holes) {
     const size_t bytes =
         bits_align_up((wanted + wanted / 4 + LOOK_SLACK_SLICES) * sizeof *holes->looks,
                       os->page_bytes);
-    struct heap_look *const looks = (struct heap_look *)os_map(os, bytes, 1);
-    if (looks == NULL) {
-        return;
+    const size_t had =
+        bits_align_up(holes->look_count * sizeof *holes->looks, os->page_bytes);
+    struct heap_look *const looks = (struct heap_look *)(
+        holes->looks == NULL ? os_map(os, bytes, 1)
+                             : os_remap(os, (uintptr_t)holes->looks, had, bytes, true));
+    if (looks != NULL) {
+        holes->looks = looks;
+        holes->look_count = bytes / sizeof *looks;
     }
-    if (holes->looks != NULL) {
-        const size_t used = holes->look_count * sizeof *looks;
-        __builtin_memcpy(looks, holes->looks, used);
-        (void)os_unmap(os, (uintptr_t)holes->looks, bits_align_up(used, os->page_bytes));
-    }
-    holes->looks = looks;
-    holes->look_count = bytes / sizeof *looks;
 }
 
 // ---- One slab -----------------------------------------------------------------------------------
@@ -446,6 +444,9 @@ MALLOW_INTERNAL struct heap_holes_result heap_holes_look(struct heap_holes *hole
         const struct holes_place place = {&arena->slabs[slot], &arena->remotes[slot],
                                           arena->base + (*slice << MALLOW_SLICE_SHIFT),
                                           &holes->looks[*slice]};
+        if (reserve_chunk_of(arenas, place.slab) != NULL) {
+            continue; // its pages are to stay
+        }
         const bool pending = holes_look_at(holes, way, &place, &work);
         if (pending && work.calls == 0) {
             break; // it goes on here

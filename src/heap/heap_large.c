@@ -16,30 +16,14 @@ static size_t large_usable(const struct heap_shared *shared, size_t size) {
     return bits_align_up(bits_max(size, 1), shared->os->page_bytes);
 }
 
-MALLOW_INTERNAL struct arena_span heap_take_span(struct heap *heap, unsigned slice_count,
-                                                      unsigned align_slices) {
-    struct heap_shared *const shared = heap->shared;
-    struct arena_span span =
-        arena_take_charged(shared->arenas, slice_count, align_slices, OS_CHARGE_SOFT);
-    const bool plenty = span.slab != NULL;
-    if (unlikely(!plenty)) {
-        span = heap_take_span_short(heap, slice_count, align_slices);
-    } else if (unlikely(span.grown)) {
-        // The arena is larger than ever, which is rare: cached mappings, which cannot serve it,
-        // make way for it.
-        huge_owe_all(shared->huges);
-    }
-    heap_note_growth(heap, plenty);
-    return span;
-}
-
-// The same for a call with nothing else to do.
-static struct arena_span heap_take_span_settled(struct heap *heap, unsigned slice_count,
-                                        unsigned align_slices) {
+// A span for a call with nothing else to do.
+static void heap_take_span_settled(struct heap *heap, unsigned slice_count, unsigned align_slices,
+                                   struct arena_span *span) {
     const uint64_t entries = os_entries(heap->shared->os);
-    const struct arena_span span = heap_take_span(heap, slice_count, align_slices);
-    heap_settle(heap->shared, entries);
-    return span;
+    heap_take_span(heap, slice_count, align_slices, span);
+    if (likely(heap->reserve == NULL)) {
+        heap_settle(heap->shared, entries);
+    }
 }
 
 MALLOW_INTERNAL uintptr_t heap_large_allocate(struct heap *heap, size_t size, size_t alignment,
@@ -48,7 +32,8 @@ MALLOW_INTERNAL uintptr_t heap_large_allocate(struct heap *heap, size_t size, si
     const unsigned slice_count = large_slices(bits_max(size, 1));
     const unsigned align_slices =
         (unsigned)(bits_max(alignment, MALLOW_SLICE_BYTES) >> MALLOW_SLICE_SHIFT);
-    const struct arena_span span = heap_take_span_settled(heap, slice_count, align_slices);
+    struct arena_span span;
+    heap_take_span_settled(heap, slice_count, align_slices, &span);
     if (span.slab == NULL) {
         return 0;
     }
@@ -63,8 +48,12 @@ MALLOW_INTERNAL uintptr_t heap_large_allocate(struct heap *heap, size_t size, si
 MALLOW_INTERNAL uintptr_t heap_allocate_at(struct heap *heap, size_t size, size_t alignment,
                                            size_t offset) {
     struct heap_shared *const shared = heap->shared;
+    heap_begin_effort();
     offset %= alignment;
     if (alignment > MALLOW_LARGE_BYTES_MAX / 2 || size > MALLOW_LARGE_BYTES_MAX / 2) {
+        if (heap->reserve != NULL) {
+            return 0; // it has no such
+        }
         const uint64_t entries = os_entries(shared->os);
         const struct heap_huge_request request = {alignment, offset, true};
         uintptr_t address = heap_huge_try(shared, size, request, OS_CHARGE_SOFT);
@@ -78,7 +67,8 @@ MALLOW_INTERNAL uintptr_t heap_allocate_at(struct heap *heap, size_t size, size_
         return address;
     }
     const unsigned slice_count = large_slices(bits_max(size, 1) + alignment);
-    const struct arena_span span = heap_take_span_settled(heap, slice_count, 1);
+    struct arena_span span;
+    heap_take_span_settled(heap, slice_count, 1, &span);
     if (span.slab == NULL) {
         return 0;
     }
@@ -100,6 +90,7 @@ MALLOW_INTERNAL void heap_large_free(struct heap_shared *shared, struct slab *sl
         fatal_misuse("double free of", address, "another thread is freeing this block");
     }
     const unsigned slice_count = slab->slice_count;
+    heap_note_effort(HEAP_EFFORT_RELEASE);
     slab_clear(slab);
     arena_give(shared->arenas, slab, slice_count);
 }

@@ -148,6 +148,7 @@ MALLOW_INTERNAL void heap_release_slab(struct heap *heap, struct slab *slab) {
         }
     }
     const unsigned slice_count = slab->slice_count;
+    heap_note_effort(HEAP_EFFORT_RELEASE);
     atomic_fetch_sub_explicit(&heap->slab_count, 1, memory_order_relaxed);
     slab_clear(slab);
     arena_give(heap->shared->arenas, slab, slice_count);

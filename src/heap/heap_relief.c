@@ -45,6 +45,19 @@ static void heap_relieve_fully(struct heap *heap) {
     (void)arena_purge_all(heap->shared->arenas);
 }
 
+MALLOW_INTERNAL struct arena_span heap_take_reserved(struct heap *heap, unsigned slice_count,
+                                                     unsigned align_slices) {
+    const struct arena_span span = reserve_take(heap->reserve, slice_count, align_slices);
+    heap_note_effort(HEAP_EFFORT_SPAN);
+    if (likely(span.slab != NULL)) {
+        return span;
+    }
+    while (heap_drain(heap, MALLOW_DRAIN_BUDGET, true) > 0) {
+    }
+    heap_release_spare(heap);
+    return reserve_take(heap->reserve, slice_count, align_slices);
+}
+
 MALLOW_INTERNAL MALLOW_COLD struct arena_span
 heap_take_span_short(struct heap *heap, unsigned slice_count, unsigned align_slices) {
     struct arena_set *const arenas = heap->shared->arenas;
@@ -121,6 +134,9 @@ MALLOW_INTERNAL uintptr_t heap_huge_try(struct heap_shared *shared, size_t size,
 
 MALLOW_INTERNAL uintptr_t heap_huge_resize(struct heap_shared *shared, struct huge *huge,
                                            size_t size, bool may_move) {
+    if (huge_is_fixed(huge, size)) {
+        return 0;
+    }
     uintptr_t address =
         huge_resize_charged(shared->huges, huge, size, may_move, OS_CHARGE_SOFT);
     if (unlikely(address == 0 && huge->map_address == huge->address) &&

@@ -29,7 +29,12 @@ MALLOW_INTERNAL void heap_return_lent(struct heap *heap, unsigned class_index) {
     }
     const uintptr_t address = compiler_relaxed_word(&current->last);
     struct slab *const slab = heap_fast_slab(heap, address); // only the primary arena's lend
-    const enum heap_hold hold = heap_hold_slab(heap, slab);
+    enum heap_hold hold = heap_hold_slab(heap, slab);
+    // A thread that has seen all its blocks freed may be finding out that this is no longer so.
+    for (unsigned round = 0; unlikely(hold == HEAP_HOLD_LOST); round++) {
+        os_pause(round);
+        hold = heap_hold_slab(heap, slab);
+    }
     check_assert(hold == HEAP_HOLD_WAS_FULL);
     heap_slab_refilled(heap, slab, hold == HEAP_HOLD_WAS_FULL);
 }
@@ -53,21 +58,29 @@ MALLOW_RACY_READ MALLOW_INTERNAL bool heap_is_lent(const struct slab *slab, size
                slab->start_address + index * slab->block_bytes;
 }
 
-// Takes the remote frees of a slab that nobody else is at; how many. A double free is reported.
-static unsigned heap_take_remote(struct slab *slab, struct slab_remote *remote) {
+// Takes remote frees of a slab that nobody else is at; how many. A double free is reported. What
+// the work does not suffice for is posted again: to this heap, and to be gone on with first.
+static unsigned heap_take_remote(struct heap *heap, struct slab *slab, struct slab_remote *remote,
+                                 int *work) {
     size_t index = 0;
-    const int count = slab_remote_collect(slab, remote, &index);
+    bool left = false;
+    const int count = slab_remote_collect_some(slab, remote, work, &left, &index);
     if (unlikely(count < 0)) {
         fatal_misuse("double free of", slab->start_address + index * slab->block_bytes,
                      "another thread freed this block as well");
     }
+    if (left && slab_remote_claim_post(slab, remote)) {
+        atomic_store_explicit(&remote->next_posted, heap->taken, memory_order_relaxed);
+        heap->taken = remote;
+    }
     return (unsigned)count;
 }
 
-// Collects the remote frees of a slab that is held.
+// Collects remote frees of a slab that is held.
 static unsigned heap_collect_held(struct heap *heap, struct slab *slab, struct slab_remote *remote,
-                                  bool was_full) {
-    const unsigned count = heap_take_remote(slab, remote);
+                                  bool was_full, int *work) {
+    heap_note_effort(HEAP_EFFORT_POST);
+    const unsigned count = heap_take_remote(heap, slab, remote, work);
     if (count > 0 || (was_full && slab->used_count != slab->capacity_count)) {
         heap_slab_refilled(heap, slab, was_full);
     } else if (was_full) {
@@ -77,11 +90,11 @@ static unsigned heap_collect_held(struct heap *heap, struct slab *slab, struct s
 }
 
 MALLOW_INTERNAL unsigned heap_collect(struct heap *heap, struct slab *slab,
-                                      struct slab_remote *remote) {
+                                      struct slab_remote *remote, int *work) {
     const enum heap_hold hold = heap_hold_slab(heap, slab);
     return hold == HEAP_HOLD_LOST
                ? 0
-               : heap_collect_held(heap, slab, remote, hold == HEAP_HOLD_WAS_FULL);
+               : heap_collect_held(heap, slab, remote, hold == HEAP_HOLD_WAS_FULL, work);
 }
 
 // Whether a bitmap word of a slab of `capacity` blocks has every bit set that it can have.
@@ -148,7 +161,7 @@ static struct heap *heap_route_post(struct slab *slab, struct slab_remote *remot
 }
 
 // Handles one slab that was posted to this heap.
-static void heap_handle_post(struct heap *heap, struct slab_remote *remote) {
+static void heap_handle_post(struct heap *heap, struct slab_remote *remote, int *work) {
     struct slab *const slab = __atomic_load_n(&remote->slab, __ATOMIC_RELAXED);
     const enum heap_hold hold = heap_hold_slab(heap, slab);
     if (hold == HEAP_HOLD_LOST) {
@@ -156,7 +169,7 @@ static void heap_handle_post(struct heap *heap, struct slab_remote *remote) {
         return;
     }
     atomic_store_explicit(&remote->posted, 0, memory_order_seq_cst);
-    (void)heap_collect_held(heap, slab, remote, hold == HEAP_HOLD_WAS_FULL);
+    (void)heap_collect_held(heap, slab, remote, hold == HEAP_HOLD_WAS_FULL, work);
 }
 
 // Takes a posted slab off the lists: first what was posted last, and what was put off after that.
@@ -191,12 +204,17 @@ MALLOW_INTERNAL bool heap_drain_one(struct heap *heap, int *work, bool all) {
         return false;
     }
     struct slab *const slab = __atomic_load_n(&remote->slab, __ATOMIC_RELAXED);
-    *work -= MALLOW_POST_WORK + (int)(slab_capacity(slab) / 64);
+    const int before = *work > MALLOW_POST_WORK ? *work - MALLOW_POST_WORK : 1; // a word at least
+    int words = before;
+    *work -= MALLOW_POST_WORK;
     if (!all && heap_should_wait(heap, slab, remote)) {
         atomic_store_explicit(&remote->next_posted, heap->later, memory_order_relaxed);
         heap->later = remote;
+        heap_note_effort(HEAP_EFFORT_LOOK);
+        *work = 0; // to look costs as much as to collect
     } else {
-        heap_handle_post(heap, remote);
+        heap_handle_post(heap, remote, &words);
+        *work -= before - words;
     }
     return true;
 }
@@ -205,6 +223,7 @@ MALLOW_INTERNAL unsigned heap_drain(struct heap *heap, unsigned budget, bool all
     unsigned count = 0;
     int work = INT_MAX;
     while (count < budget && heap_drain_one(heap, &work, all)) {
+        work = INT_MAX;
         count++;
     }
     return count;
@@ -238,7 +257,7 @@ static MALLOW_NOINLINE void heap_post(struct slab *slab, struct slab_remote *rem
     if (owner != NULL &&
         atomic_load_explicit(&owner->state, memory_order_seq_cst) == HEAP_ABANDONED &&
         heap_claim(owner)) {
-        int work = MALLOW_CALL_WORK;
+        int work = heap_call_work();
         heap_unclaim(owner, &work); // collects
     }
 }
@@ -249,13 +268,13 @@ static MALLOW_NORETURN MALLOW_COLD void heap_report_remote(const struct slab *sl
 }
 
 // What is seldom to be done after a remote free: the slab has to be posted, or all blocks of a word
-// have been freed.
+// have been freed. A call that has done much already leaves a slab that is free now to its owner.
 static MALLOW_NOINLINE void heap_after_remote(struct heap_shared *shared, struct slab *slab,
                                               struct slab_remote *remote, size_t capacity) {
     if (slab_remote_claim_post(slab, remote)) {
         heap_post(slab, remote);
     }
-    if (heap_is_freed_elsewhere(remote, capacity) &&
+    if (heap_thread.effort < MALLOW_CALL_EFFORT && heap_is_freed_elsewhere(remote, capacity) &&
         (slab_owner(slab) & SLAB_OWNER_FULL) != 0) {
         heap_release_full(shared, slab);
     }

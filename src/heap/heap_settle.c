@@ -15,11 +15,16 @@ MALLOW_INTERNAL MALLOW_NOINLINE void heap_settle_slow(struct heap_shared *shared
         return;
     }
     // What a limit forbids to prepare makes no system call, and does not keep the rest from it.
-    if (arena_is_low(shared->arenas) && arena_prepare(shared->arenas)) {
-        huge_owe_all(shared->huges); // as in heap_take_span
+    const enum arena_low low = arena_is_low(shared->arenas);
+    if (low == ARENA_LOW_TABLES ||
+        (low == ARENA_LOW_SLICES && heap_thread.effort <= HEAP_EFFORT_POST)) {
+        arena_prepare(shared->arenas);
     }
     if (meta_is_low(shared->meta) && os_entries(os) == entries) {
         meta_prepare(shared->meta);
+    }
+    if (heap_thread.effort >= MALLOW_CALL_EFFORT) {
+        return;
     }
     if (huge_owes(shared->huges) && os_entries(os) == entries) {
         huge_settle(shared->huges);

@@ -12,11 +12,11 @@
 #include "slab/size_class.h"
 
 // Looks for a slab that is wholly free and as long as needed, so that its pages serve this request
-// instead of fresh ones: the spare one, or the current one of another class, of which a few are
-// looked at in a call. NULL: none found. One of another length stays as the spare one: the next
-// call with little to do releases it.
+// instead of fresh ones: the spare one, or the current one of another class, of which one is looked
+// at in a call. NULL: none found. One of another length stays as the spare one: the next call with
+// little to do releases it.
 static struct slab *heap_find_spare(struct heap *heap, unsigned slice_count, bool search) {
-    for (unsigned tries = 0; heap->spare == NULL && search && tries < 4; tries++) {
+    if (heap->spare == NULL && search) {
         heap->spare = heap_detach_spare(heap, heap->steal_cursor++ % MALLOW_CLASS_COUNT);
     }
     struct slab *const slab = heap->spare;
@@ -29,24 +29,25 @@ static struct slab *heap_find_spare(struct heap *heap, unsigned slice_count, boo
 
 // A span for a slab: that of a spare one, which saves the way to the arena and back, or one from
 // the arena.
-static struct arena_span heap_take_slab_span(struct heap *heap, unsigned slice_count,
-                                             bool give_up) {
+static void heap_take_slab_span(struct heap *heap, unsigned slice_count, bool give_up,
+                                struct arena_span *span) {
     struct slab *const spare = heap_find_spare(heap, slice_count, give_up);
     if (spare != NULL) {
         const uintptr_t address = bits_align_down(spare->start_address, MALLOW_SLICE_BYTES);
         slab_clear(spare);
-        return (struct arena_span){.slab = spare, .address = address};
+        *span = (struct arena_span){.slab = spare, .address = address};
+        return;
     }
-    const struct arena_span span = heap_take_span(heap, slice_count, 1);
-    if (span.slab != NULL) {
+    heap_take_span(heap, slice_count, 1, span);
+    if (span->slab != NULL) {
         atomic_fetch_add_explicit(&heap->slab_count, 1, memory_order_relaxed);
     }
-    return span;
 }
 
 static struct slab *heap_fresh_slab(struct heap *heap, unsigned class_index, bool give_up) {
     const unsigned slice_count = size_class_slices(class_index);
-    const struct arena_span span = heap_take_slab_span(heap, slice_count, give_up);
+    struct arena_span span;
+    heap_take_slab_span(heap, slice_count, give_up, &span);
     if (span.slab == NULL) {
         return NULL;
     }
@@ -65,8 +66,9 @@ static bool heap_refill_current(struct heap *heap, struct slab *slab, int *work)
         return true;
     }
     if ((slab_owner(slab) & SLAB_OWNER_PENDING) != 0) {
-        *work -= MALLOW_POST_WORK + slab->word_count;
-        (void)heap_collect(heap, slab, arena_remote_of(heap->shared->arenas, slab));
+        *work -= MALLOW_POST_WORK;
+        (void)heap_collect(heap, slab, arena_remote_of(heap->shared->arenas, slab), work);
+        *work = 0;
         if (slab_find_room(slab)) {
             return true;
         }
@@ -99,9 +101,11 @@ static struct slab *heap_next_slab(struct heap *heap, unsigned class_index, int 
         heap_queue_remove(heap, slab);
         return slab;
     }
-    slab = heap_adopt_slab(heap, class_index, work);
+    if (heap->reserve == heap->shared->reserve) { // else others' slabs are not of its memory
+        slab = heap_adopt_slab(heap, class_index, work);
+    }
     if (slab == NULL) {
-        slab = heap_fresh_slab(heap, class_index, *work > 0);
+        slab = heap_fresh_slab(heap, class_index, heap_thread.effort == 0);
     }
     if (unlikely(slab == NULL)) {
         // What was collected before giving up may be of this class.
@@ -126,13 +130,19 @@ static MALLOW_NOINLINE struct slab *heap_refill(struct heap *heap, unsigned clas
         return slab;
     }
     // Not before the queue is empty: the longer a posted slab waits, the more blocks it yields.
-    while (heap_queue_first(heap, class_index) == NULL && heap_drain_one(heap, &work, false)) {
+    if (unlikely(heap_has_posts(heap)) && heap_queue_first(heap, class_index) == NULL) {
+        (void)heap_drain_one(heap, &work, false);
     }
     if (slab != NULL) {
         if (heap_open_current(heap, slab)) {
             heap_check_word(heap, slab);
-            heap_drop_spare(heap);
-            heap_settle(heap->shared, entries);
+            if (unlikely(heap->reserve != NULL)) {
+                heap_drop_spare(heap);
+            } else if (heap->spare == NULL) {
+                heap_settle(heap->shared, entries);
+            } else if (heap_thread.effort == 0) {
+                heap_drop_spare(heap);
+            }
             return slab;
         }
         heap_return_lent(heap, class_index);
@@ -231,6 +241,9 @@ static uintptr_t heap_allocate_in_slab(struct heap *heap, unsigned class_index, 
 
 static uintptr_t heap_huge_allocate(struct heap *heap, size_t size, size_t alignment, bool zeroed) {
     struct heap_shared *const shared = heap->shared;
+    if (heap->reserve != NULL) {
+        return 0; // it has no such
+    }
     const uint64_t entries = os_entries(shared->os);
     const struct heap_huge_request request = {.alignment = alignment, .zeroed = zeroed};
     uintptr_t address = heap_huge_try(shared, size, request, OS_CHARGE_SOFT);
@@ -243,6 +256,7 @@ static uintptr_t heap_huge_allocate(struct heap *heap, size_t size, size_t align
             address = heap_large_allocate(heap, size, MALLOW_SLICE_BYTES, zeroed);
         }
     }
+    heap_note_effort(HEAP_EFFORT_HUGE);
     heap_note_growth(heap, plenty);
     heap_make_way(shared);
     heap_settle(shared, entries);
@@ -250,6 +264,7 @@ static uintptr_t heap_huge_allocate(struct heap *heap, size_t size, size_t align
 }
 
 MALLOW_INTERNAL uintptr_t heap_allocate(struct heap *heap, size_t size, bool zeroed) {
+    heap_begin_effort();
     if (likely(size <= MALLOW_SLAB_BYTES_MAX)) {
         const unsigned class_index = size_class_of(size);
         if (size <= THIN_RUN_BYTES_MAX && heap_current_slab(heap, class_index) == NULL) {
@@ -269,6 +284,7 @@ MALLOW_INTERNAL uintptr_t heap_allocate(struct heap *heap, size_t size, bool zer
 
 MALLOW_INTERNAL uintptr_t heap_allocate_aligned(struct heap *heap, size_t size, size_t alignment,
                                                 bool zeroed) {
+    heap_begin_effort();
     if (alignment <= MALLOW_SLICE_BYTES && size <= MALLOW_SLAB_BYTES_MAX) {
         // Slabs begin at slices, and a class that serves a multiple of the alignment has blocks
         // that are one (size_class.h).

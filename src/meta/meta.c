@@ -85,9 +85,25 @@ MALLOW_INTERNAL void meta_prepare(struct meta *meta) {
     os_lock_drop(&meta->lock);
 }
 
+// When nothing can grow any more there is nothing to lock.
+static void *meta_take_sealed(struct meta *meta, size_t bytes) {
+    uintptr_t bump = __atomic_load_n(&meta->bump, __ATOMIC_RELAXED);
+    do {
+        if (meta->bump_end - bump < bytes) {
+            return NULL;
+        }
+    } while (!__atomic_compare_exchange_n(&meta->bump, &bump, bump + bytes, true, __ATOMIC_RELAXED,
+                                          __ATOMIC_RELAXED));
+    atomic_fetch_add_explicit(&meta->used_bytes, bytes, memory_order_relaxed);
+    return (void *)bump;
+}
+
 MALLOW_INTERNAL void *meta_take(struct meta *meta, size_t bytes) {
     bytes = bits_align_up(bytes, MALLOW_CACHE_LINE);
     void *result = NULL;
+    if (unlikely(meta->os->sealed)) {
+        return meta_take_sealed(meta, bytes);
+    }
     os_lock_take(&meta->lock);
     if (meta->bump_end - meta->bump >= bytes ||
         meta_grow_locked(meta, bytes, OS_CHARGE_RESERVE)) {

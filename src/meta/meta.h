@@ -42,7 +42,7 @@ MALLOW_INTERNAL void *meta_take(struct meta *meta, size_t bytes);
 // Whether a call with a system call to spare should use it to make more usable; relaxed. What was
 // lent is all that many a program needs.
 #define META_LOW_BYTES ((size_t)128 << 10)
-#define META_LENT_LOW_BYTES ((size_t)1 << 10)
+#define META_LENT_LOW_BYTES ((size_t)20 << 10) // the tables of the first huge block fit
 MALLOW_INLINE bool meta_is_low(const struct meta *meta) {
     const uintptr_t end = __atomic_load_n(&meta->bump_end, __ATOMIC_RELAXED);
     const size_t low = end == __atomic_load_n(&meta->region, __ATOMIC_RELAXED)

@@ -141,7 +141,7 @@ MALLOW_INTERNAL void snapshot_measure(const struct observe_sources *sources,
     for (const struct huge *huge = huges->live; huge != NULL; huge = huge->next) {
         bytes += os_resident(os, huge->map_address, huge->mapped_bytes);
     }
-    for (unsigned i = 0; i < huges->cache.count; i++) {
+    for (unsigned i = 0; huges->cache.count > 0 && i < MALLOW_HUGE_CACHE_COUNT; i++) {
         bytes += os_resident(os, huges->cache.pieces[i].address, huges->cache.pieces[i].bytes);
     }
     os_lock_drop(&huges->map->lock);

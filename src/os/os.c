@@ -18,6 +18,11 @@
 enum { OS_MAP_FIXED_NOREPLACE = 0x100000, OS_ADVISE_POPULATE_READ = 22 };
 enum { OS_SET_VMA = 0x53564d41, OS_SET_VMA_ANON_NAME = 0 };
 
+// From here on the kernel is to look whether the machine could ever have so much memory.
+#define OS_ACCOUNTED_BYTES ((size_t)1 << 30)
+// It does not look when a mapping grows, so none grows to that by more than this factor.
+enum { OS_LEAP = 16 };
+
 static bool os_failed(long result) {
     return (unsigned long)result >= (unsigned long)-4095L;
 }
@@ -54,11 +59,14 @@ static uintptr_t os_map_raw(struct os *os, uintptr_t address, size_t bytes, int 
         return 0;
     }
     os_count(&os->map_count);
+    const bool accounted =
+        bytes >= OS_ACCOUNTED_BYTES && protection == (PROT_READ | PROT_WRITE);
     // Since 6.7 Linux takes MAP_STACK, which means nothing else, for MADV_NOHUGEPAGE.
-    const long result = os_syscall6(SYS_mmap, (long)address, (long)bytes, protection,
-                                    MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | flags |
-                                        (os->keeps_small ? MAP_STACK : 0),
-                                    -1, 0);
+    const long result =
+        os_syscall6(SYS_mmap, (long)address, (long)bytes, protection,
+                    MAP_PRIVATE | MAP_ANONYMOUS | (accounted ? 0 : MAP_NORESERVE) | flags |
+                        (os->keeps_small ? MAP_STACK : 0),
+                    -1, 0);
     if (os_failed(result)) {
         return 0;
     }
@@ -147,7 +155,8 @@ MALLOW_INTERNAL bool os_purge(struct os *os, uintptr_t address, size_t bytes) {
 
 MALLOW_INTERNAL uintptr_t os_remap(struct os *os, uintptr_t address, size_t bytes, size_t new_bytes,
                                    bool may_move) {
-    if (unlikely(os->sealed)) {
+    const bool leaps = new_bytes >= OS_ACCOUNTED_BYTES && new_bytes / OS_LEAP > bytes;
+    if (unlikely(os->sealed || leaps)) {
         return 0;
     }
     os_count(&os->remap_count);
@@ -225,7 +234,7 @@ static uintptr_t os_this_thread(void) {
 // these. The holder and the futex are one word, so that there is no moment at which a signal
 // handler could not tell whether it has interrupted the holder.
 enum { OS_LOCK_TAKEN = 1, OS_LOCK_AWAITED = 2, OS_LOCK_FLAGS = 3 };
-enum { OS_LOCK_HURRY_ROUNDS = 400 }; // of os_pause
+enum { OS_LOCK_HURRY_ROUNDS = 160 }; // of os_pause
 
 static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "the futex is the low half of the state");
 

@@ -92,7 +92,7 @@ MALLOW_INTERNAL bool os_unmap(struct os *os, uintptr_t address, size_t bytes);
 MALLOW_INTERNAL bool os_purge(struct os *os, uintptr_t address, size_t bytes);
 
 // Resizes a mapping, moving it if it must and `may_move`; the pages move, not the bytes. 0 on
-// failure.
+// failure, and where it would grow to a GiB or more, and many times over: a new mapping is wanted.
 MALLOW_INTERNAL uintptr_t os_remap(struct os *os, uintptr_t address, size_t bytes, size_t new_bytes,
                                    bool may_move);
 
@@ -131,7 +131,7 @@ MALLOW_INTERNAL bool os_lock_is_mine(const struct os_lock *lock);
 // Takes the lock for as long as a fork lasts. Other handlers of the fork run on the same thread and
 // may allocate: for that thread the lock is open. A lock that the calling thread holds already
 // stays its own, after the fork as well. `hurried`: the thread holds a lock that the holder of this
-// one may be waiting for, so this is waited for a moment only (some 20 ms), and then left alone.
+// one may be waiting for, so this is waited for a moment only (some 10 ms), and then left alone.
 MALLOW_INTERNAL void os_lock_take_for_fork(struct os_lock *lock, bool hurried);
 MALLOW_INTERNAL void os_lock_drop_after_fork(struct os_lock *lock);
 

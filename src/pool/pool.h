@@ -5,11 +5,12 @@
 // Owns     nothing: all state lies at the front of the memory of the pool itself.
 // Threads  the owner writes everything but what is marked "others", which any thread writes by
 //          atomic operations (pool_remote.c).
-// Holds    a block is free iff its bit is set, or it is its class's `last` and hot (bit 0 of it);
+// Holds    a block is free iff its bit is set, or its remote bit;
 //          bit w of a group's summary is set iff word w of the group is not 0;
 //          a group is on its class's list, once, iff its summary is not 0;
-//          `last` is 0 in a class without a list, so a hot block exists only in one with a list;
-//          used == blocks handed out and not come back to the owner <= peak.
+//          a lane's word is any word of its class: its last bit is not taken there, but by way of
+//          the list, so that the two lines above keep holding;
+//          live blocks == (peak_count - headroom) - (remote - seen).
 //
 //   class -> group -> group -> NULL        4,096 blocks each
 //              | summary: which of 64 words
@@ -19,6 +20,7 @@
 #define MALLOW_POOL_POOL_H
 
 #include <mallow/pool.h>
+#include <mallow/pool_lane.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>
@@ -35,7 +37,7 @@
 #define POOL_GROUP_SHIFT 12 // blocks of a group
 #define POOL_GROUP_WORDS 64
 #define POOL_ROOM_WORDS (MW_POOL_CLASSES_MAX / 64)
-#define POOL_HOT ((uintptr_t)1)
+#define POOL_GRANULE_SHIFT 3 // sizes that the table of small sizes tells apart: 8 bytes
 
 // 64 words of free bits, 4,096 blocks.
 struct pool_group {
@@ -45,7 +47,8 @@ struct pool_group {
     struct pool_group *next; // on its class's list
 };
 
-// What other threads write of a group; only with `remote`.
+// What other threads write of a group; only with `remote`. Those of an area lie in front of its
+// remote words, the last one first.
 struct pool_remote {
     _Atomic(uint64_t) summary; // bit w: remote word w is not 0 (others, owner)
     struct pool_remote *next;  // on its class's posted list
@@ -55,44 +58,40 @@ struct pool_remote {
 
 // The blocks of one class in one memory. Never changes.
 struct pool_area {
-    uintptr_t start; // address of its first block
-    size_t block_bytes;
-    uintptr_t reciprocal; // its class's; 0 with `remote`, so that every free takes the longer way
-    size_t count;
+    uintptr_t start;      // address of its first block
+    uintptr_t reciprocal; // its class's
+    size_t count;         // blocks; 0 with `remote`, so that every free takes the way that looks
     uint64_t *words;
     struct pool_group *groups;
     struct pool_class *owner;
-    struct pool_remote *remotes; // NULL without `remote`
+    _Atomic(uint64_t) *remote_words; // NULL without `remote`
+    size_t full_count;               // blocks
 };
 
-// A class, in line 0 what alloc and free need.
+// A class. Line 0 is what most allocs need, line 1 what the others do, line 3 what others write.
 struct pool_class {
-    _Atomic(uintptr_t) last;  // block handed out last, plus POOL_HOT if it has been freed; or 0
+    struct mw_pool_lane lane; // lane.reciprocal: 0: divide instead
     struct pool_group *group; // the first on the list of those with room; NULL: exhausted
-    size_t block_bytes;
-    size_t used; // racy reads by others
-    size_t peak;
-    uint64_t *room; // the word of the pool's `room` with this class's bit
-    uint64_t room_bit;
-    uintptr_t reciprocal; // ceil(2^w / block_bytes), w the bits of a pointer; 0: divide instead
+    uint64_t *room;           // the word of the pool's `room` with this class's bit
+    uint64_t room_bit;        // 0 without fallback
+    uint64_t bigger;          // the bits of bigger classes there; with fallback alone, else 0
+    struct pool_class *first; // the class of that word's bit 0
+    uint64_t fallback;
+    uint64_t refused;
+    uint32_t rank;  // by size
+    uint32_t index; // in the configuration
 
     size_t capacity; // racy reads by others
-    size_t size_bytes;
+    struct pool_group *groups; // those of the first memory
     size_t alignment;
-    size_t weight; // of the memory, when more is attached
-    uint64_t refused;
-    uint64_t fallback;
-    uint32_t index; // in the configuration
-    uint32_t rank;  // by size
-    size_t unused;
+    size_t weight;             // of the memory, when more is attached
+    struct pool_remote *taken; // the one being collected
+    uint64_t taken_bits;       // which of its words are still to be collected
+    size_t seen;               // of `remote`, what `headroom` knows of
 
     _Atomic(struct pool_remote *) posted; // others: groups with remote bits
     _Atomic(size_t) remote;               // others: blocks freed so far
-    struct pool_remote *taken_list;       // posted ones, taken over
-    struct pool_remote *taken;            // the one being collected
-    uint64_t taken_bits;                  // which of its words are still to be collected
-    size_t collected;                     // blocks that others freed and that have come back
-    size_t unused_too[2];
+    size_t unused_too[6];
 };
 
 // One memory: the first, or an attached one. Never changes. Its areas follow, in order of address,
@@ -108,58 +107,74 @@ struct pool_memory {
     size_t mapping_bytes;
 };
 
-// The pool begins at the first byte of its first memory.
+// The pool begins at the first byte of its first memory; its classes, by rank, follow it.
 struct mw_pool {
     size_t bytes; // of the first memory; 0 with check_owner, so that every free takes the long way
     const uint16_t *map;
     struct pool_area *areas;
     size_t cell_shift;
-    size_t direct_count; // 0 with check_owner, so that every alloc takes the long way
-    const uint8_t *direct; // rank by (size - 1) >> granule_shift
-    size_t granule_shift;
-    struct pool_class *classes; // by rank
-
+    size_t direct_count;   // 0 with check_owner, so that every alloc takes the long way
+    const uint8_t *direct; // rank by (size - 1) >> POOL_GRANULE_SHIFT
     size_t direct_class_count; // class_count; 0 with check_owner
+    const uint8_t *ranks;      // rank by index in the configuration
 
-    uint64_t room[POOL_ROOM_WORDS]; // bit r: the class of rank r has a group
-    _Atomic(uint64_t) posted_room[POOL_ROOM_WORDS]; // with fallback: class r may have posted blocks
-    const size_t *large;  // block sizes by rank from large_rank on, then SIZE_MAX to a power of two
-    uint32_t large_steps; // its logarithm
-    uint32_t large_rank;
+    uint64_t room[POOL_ROOM_WORDS]; // with fallback: bit r: the class of rank r has a group
+    size_t largest_bytes; // blocks of the largest class
+    const uint8_t *far;   // rank that the search begins at, by (size - 1) >> far_shift
+    uint32_t far_shift;
+    uint32_t far_steps; // that the search takes
+    size_t full_bytes;  // of the first memory
+    size_t remote_bytes; // the same with `remote`, else 0
+
+    const size_t *sizes; // blocks by rank, then SIZE_MAX; for more than one step
     uint32_t class_count;
     uint32_t last_status;
     bool fallback, remote, check_owner, prefault, lock;
+    size_t full_direct_count;
+    size_t far_rank; // of the first class beyond the direct table
     _Atomic(uintptr_t) owner; // with check_owner: the owner's thread pointer
-    size_t real_direct_count;
-    size_t largest_bytes;  // blocks of the largest class
-    const uint8_t *ranks;  // rank by index in the configuration
     uint64_t magic;
+    _Atomic(uint64_t) posted_room[POOL_ROOM_WORDS]; // with fallback: class r may have posted blocks
     size_t memory_count;
     uintptr_t starts[MW_POOL_MEMORIES_MAX]; // ascending, then UINTPTR_MAX
     struct pool_memory *memories[MW_POOL_MEMORIES_MAX];
 };
 
+#define POOL_CLASSES_AT ((sizeof(struct mw_pool) + 63) & ~(size_t)63)
+
 static_assert(sizeof(void *) != 8 || sizeof(struct pool_group) == 32, "half a cache line");
 static_assert(sizeof(void *) != 8 || sizeof(struct pool_remote) == 32, "half a cache line");
 static_assert(sizeof(void *) != 8 || sizeof(struct pool_area) == 64, "one cache line");
-static_assert(sizeof(void *) != 8 || sizeof(struct pool_class) == 192, "three cache lines");
+static_assert(sizeof(void *) != 8 || sizeof(struct pool_class) == 256, "four cache lines");
+static_assert(sizeof(void *) != 8 || offsetof(struct pool_class, posted) == 192, "others' line");
 static_assert(sizeof(void *) != 8 || sizeof(struct pool_memory) == 64, "one cache line");
+static_assert(offsetof(struct pool_class, lane) == 0, "a class is found by its lane");
+
+MALLOW_INLINE struct pool_class *pool_class_at(const struct mw_pool *pool, size_t rank) {
+    return (struct pool_class *)((uintptr_t)pool + POOL_CLASSES_AT) + rank;
+}
 
 // ---- Addresses ----------------------------------------------------------------------------------
 
 MALLOW_INLINE struct pool_area *pool_area_in(struct pool_area *areas, const uint16_t *map,
                                              size_t cell, uintptr_t address) {
-    struct pool_area *const area = (struct pool_area *)((uintptr_t)areas + map[cell]);
-    return address >= area[1].start ? area + 1 : area;
+    struct pool_area *area = (struct pool_area *)((uintptr_t)areas + map[cell]);
+    if (unlikely(address >= area[1].start)) {
+        area++;
+    }
+    compiler_forget(area); // of what was loaded: else the usual way takes an instruction more
+    return area;
 }
 
 // The area of an address in any memory, or NULL.
 MALLOW_INLINE struct pool_area *pool_area_of(const struct mw_pool *pool, uintptr_t address) {
-    size_t place = 0; // of the last memory that begins at or below the address
+    const uintptr_t *at = pool->starts; // of the last memory that begins at or below the address
+#pragma GCC unroll 4
     for (size_t half = MW_POOL_MEMORIES_MAX / 2; half > 0; half /= 2) {
-        place += address >= pool->starts[place + half] ? half : 0;
+        const uintptr_t *const next = at + half;
+        at = address >= *next ? next : at;
     }
-    const struct pool_memory *const memory = pool->memories[place];
+    const struct pool_memory *const memory = pool->memories[at - pool->starts];
     const size_t offset = address - memory->start;
     if (offset >= memory->bytes) {
         return NULL;
@@ -168,48 +183,50 @@ MALLOW_INLINE struct pool_area *pool_area_of(const struct mw_pool *pool, uintptr
                         offset >> memory->cell_shift, address);
 }
 
-// The index of a block by one multiplication, SIZE_MAX if the address is no block's start. With
+// The index of a block by one multiplication; false: the address is no block's start. With
 // c = ceil(2^w / d) = (2^w + r) / d, the product (k d + t) c is k 2^w + k r + t c. While
 // (k + 1) r < c, which pool_format sees to, its low half is below c iff t is 0, and then its high
-// half is k (Lemire, Kaser and Kurz 2019). A reciprocal of 0 fits no address.
-MALLOW_INLINE size_t pool_index_by(const struct pool_area *area, uintptr_t reciprocal,
-                                   uintptr_t address) {
-    const uintptr_t offset = address - area->start;
+// half is k (Lemire, Kaser and Kurz 2019). A reciprocal of 0 fits no address. The index may still
+// be beyond the area's blocks.
+MALLOW_INLINE bool pool_index_by(const struct pool_area *area, uintptr_t address, size_t *index) {
+    const uintptr_t reciprocal = area->reciprocal;
     uintptr_t low;
-    const size_t index = bits_multiply_high(offset, reciprocal, &low);
-    return likely(low < reciprocal && index < area->count) ? index : SIZE_MAX;
+    *index = bits_multiply_high(address - area->start, reciprocal, &low);
+    return low < reciprocal;
 }
 
-// The same in any area: by division where blocks are too big for that, above 2^64 / area bytes.
-MALLOW_INLINE size_t pool_index_in(const struct pool_area *area, uintptr_t address) {
-    const uintptr_t reciprocal = area->owner->reciprocal;
-    if (likely(reciprocal != 0)) {
-        return pool_index_by(area, reciprocal, address);
-    }
+// The same by division: where blocks are too big for that, above 2^64 / area bytes.
+MALLOW_INLINE bool pool_index_divided(const struct pool_area *area, uintptr_t address,
+                                      size_t *index) {
+    const size_t bytes = area->owner->lane.block_bytes;
     const uintptr_t offset = address - area->start;
-    const size_t index = offset / area->block_bytes;
-    return offset % area->block_bytes == 0 && index < area->count ? index : SIZE_MAX;
+    *index = offset / bytes;
+    return offset % bytes == 0;
 }
 
-// What an address in the area is that is no block's start.
-MALLOW_INLINE enum mw_pool_status pool_misfit(const struct pool_area *area, uintptr_t address) {
-    const size_t offset = address - area->start;
-    if (address < area->start || offset / area->block_bytes >= area->count) {
-        return MW_POOL_FOREIGN; // bookkeeping, or what alignment left
-    }
-    return address % area->owner->alignment == 0 ? MW_POOL_INTERIOR : MW_POOL_MISALIGNED;
+// The index of a block in any area, SIZE_MAX if the address is no block's start.
+MALLOW_INLINE size_t pool_index_in(const struct pool_area *area, uintptr_t address) {
+    size_t index;
+    const bool fits = likely(area->reciprocal != 0) ? pool_index_by(area, address, &index)
+                                                    : pool_index_divided(area, address, &index);
+    return likely(fits && index < area->full_count) ? index : SIZE_MAX;
+}
+
+// The part of a block's group that others write.
+MALLOW_INLINE struct pool_remote *pool_remote_of(const struct pool_area *area, size_t index) {
+    return (struct pool_remote *)(uintptr_t)area->remote_words +
+           (ptrdiff_t)~(index >> POOL_GROUP_SHIFT);
 }
 
 // Whether others have freed a block, which its owner does not know of yet.
 MALLOW_INLINE bool pool_remote_is_set(const struct pool_area *area, size_t index) {
-    const struct pool_remote *const remote = &area->remotes[index >> POOL_GROUP_SHIFT];
-    const size_t word = (index >> POOL_WORD_SHIFT) % POOL_GROUP_WORDS;
-    const uint64_t bits = atomic_load_explicit(&remote->words[word], memory_order_relaxed);
+    const uint64_t bits = atomic_load_explicit(&area->remote_words[index >> POOL_WORD_SHIFT],
+                                               memory_order_relaxed);
     return (bits >> (index % 64) & 1) != 0;
 }
 
 // ---- State --------------------------------------------------------------------------------------
-// Words and `last` are the owner's, and looked at by others: plain moves, but never torn.
+// Words are the owner's, and looked at by others: plain moves, but never torn.
 
 MALLOW_INLINE uint64_t pool_word_get(const uint64_t *word) {
     return __atomic_load_n(word, __ATOMIC_RELAXED);
@@ -219,20 +236,15 @@ MALLOW_INLINE void pool_word_set(uint64_t *word, uint64_t value) {
     __atomic_store_n(word, value, __ATOMIC_RELAXED);
 }
 
-MALLOW_INLINE uintptr_t pool_last_get(const struct pool_class *class) {
-    return atomic_load_explicit(&class->last, memory_order_relaxed);
-}
-
-MALLOW_INLINE void pool_last_set(struct pool_class *class, uintptr_t value) {
-    atomic_store_explicit(&class->last, value, memory_order_relaxed);
-}
-
 // Whether a block is free, as its owner sees it or as others have left it.
-MALLOW_INLINE bool pool_is_free(const struct pool_area *area, size_t index, uintptr_t block) {
+MALLOW_INLINE bool pool_is_free(const struct pool_area *area, size_t index) {
     const uint64_t word = pool_word_get(&area->words[index >> POOL_WORD_SHIFT]);
-    return (word >> (index % 64) & 1) != 0 || pool_last_get(area->owner) == block + POOL_HOT ||
-           (area->remotes != NULL && pool_remote_is_set(area, index));
+    return (word >> (index % 64) & 1) != 0 ||
+           (area->remote_words != NULL && pool_remote_is_set(area, index));
 }
+
+// What an address in the area is that is no block's start.
+MALLOW_INTERNAL enum mw_pool_status pool_misfit(const struct pool_area *area, uintptr_t address);
 
 // Word `word` (modulo 64) of the group was 0 and is not any more.
 MALLOW_INLINE void pool_word_filled(struct pool_class *class, struct pool_group *group,
@@ -245,9 +257,15 @@ MALLOW_INLINE void pool_word_filled(struct pool_class *class, struct pool_group 
         struct pool_group *const next = class->group;
         group->next = next;
         class->group = group;
-        if (next == NULL) {
-            *class->room |= class->room_bit;
-        }
+        *class->room |= class->room_bit;
+    }
+}
+
+// A block is handed out.
+MALLOW_INLINE void pool_lane_count(struct mw_pool_lane *lane) {
+    if (unlikely(--lane->headroom < 0)) {
+        lane->headroom = 0;
+        lane->peak_count++;
     }
 }
 
@@ -267,6 +285,25 @@ MALLOW_INLINE bool pool_is_valid(const struct mw_pool *pool) {
 }
 
 // ---- Others' frees (pool_remote.c) --------------------------------------------------------------
+
+// Takes a group off the list of those that others have posted; NULL: there is none.
+MALLOW_INLINE struct pool_remote *pool_posted_pop(struct pool_class *class) {
+    struct pool_remote *head = atomic_load_explicit(&class->posted, memory_order_acquire);
+    if (unlikely(head == NULL)) {
+        return NULL;
+    }
+    // Others only push: nobody else can change `next`, or bring the head back, or empty the list.
+    while (unlikely(!atomic_compare_exchange_strong(&class->posted, &head, head->next))) {
+    }
+    if (head == NULL) {
+        __builtin_unreachable();
+    }
+    return head;
+}
+
+// In a pool with fallback, after a word has been taken back: brings the class's bits in `room` and
+// `posted_room` in line.
+MALLOW_INTERNAL void pool_settle_room(struct mw_pool *pool, struct pool_class *class);
 
 // Takes one word of blocks back that others have freed; returns how many, 0: there are none.
 MALLOW_INTERNAL size_t pool_collect_word(struct mw_pool *pool, struct pool_class *class);

@@ -10,18 +10,20 @@ static void pool_init(struct mw_pool *pool, const struct pool_layout *layout,
         .map = (const uint16_t *)(start + layout->map_at),
         .areas = (struct pool_area *)(start + layout->area_at),
         .direct = (const uint8_t *)(start + layout->direct_at),
-        .granule_shift = layout->granule_shift,
-        .classes = (struct pool_class *)(start + layout->class_at),
-        .large = (const size_t *)(start + layout->large_at),
-        .large_steps = (uint32_t)layout->large_steps,
-        .large_rank = (uint32_t)layout->large_rank,
+        .far = (const uint8_t *)(start + layout->far_at),
+        .sizes = (const size_t *)(start + layout->size_at),
+        .far_shift = (uint32_t)layout->far_shift,
+        .far_steps = (uint32_t)layout->far_steps,
+        .far_rank = layout->far_rank,
         .class_count = (uint32_t)layout->class_count,
         .fallback = config->fallback,
         .remote = config->remote,
         .check_owner = config->check_owner,
         .prefault = config->prefault,
         .lock = config->lock,
-        .real_direct_count = layout->direct_count,
+        .full_bytes = layout->total_bytes,
+        .remote_bytes = config->remote ? layout->total_bytes : 0,
+        .full_direct_count = layout->direct_count,
         .ranks = (const uint8_t *)(start + layout->rank_at),
         .magic = POOL_MAGIC,
     };
@@ -40,34 +42,43 @@ static void pool_init_classes(struct mw_pool *pool, const struct pool_layout *la
     for (size_t rank = 0; rank < layout->class_count; rank++) {
         const size_t index = layout->by_rank[rank];
         const struct pool_layout_class *const from = &layout->classes[index];
-        pool->classes[rank] =
-            (struct pool_class){.block_bytes = from->block_bytes,
+        const uint64_t room_bit = UINT64_C(1) << (rank % 64);
+        *pool_class_at(pool, rank) =
+            (struct pool_class){.lane.block_bytes = from->block_bytes,
                                 .room = &pool->room[rank / 64],
-                                .room_bit = UINT64_C(1) << (rank % 64),
-                                .reciprocal = pool_reciprocal(from->block_bytes),
-                                .size_bytes = config->classes[index].size_bytes,
+                                .first = pool_class_at(pool, rank / 64 * 64),
+                                .room_bit = config->fallback ? room_bit : 0,
+                                .bigger = config->fallback && !config->remote
+                                              ? ~(room_bit | (room_bit - 1)) : 0,
                                 .alignment = from->alignment,
                                 .weight = from->weight,
                                 .index = (uint32_t)index,
                                 .rank = (uint32_t)rank};
         ranks[index] = (uint8_t)rank;
-        pool->largest_bytes = from->block_bytes;
     }
+    pool->largest_bytes = pool_class_at(pool, layout->class_count - 1)->lane.block_bytes;
 }
 
 static void pool_init_tables(struct mw_pool *pool, const struct pool_layout *layout) {
     uint8_t *const direct = (uint8_t *)((uintptr_t)pool + layout->direct_at);
     size_t rank = 0;
     for (size_t granule = 0; granule < layout->direct_count; granule++) {
-        while (pool->classes[rank].block_bytes < (granule + 1) << layout->granule_shift) {
+        while (pool_class_at(pool, rank)->lane.block_bytes < (granule + 1) << POOL_GRANULE_SHIFT) {
             rank++;
         }
         direct[granule] = (uint8_t)rank;
     }
-    size_t *const large = (size_t *)((uintptr_t)pool + layout->large_at);
-    const size_t searched = layout->class_count - layout->large_rank;
-    for (size_t i = 0; searched != 0 && i < (size_t)1 << layout->large_steps; i++) {
-        large[i] = i < searched ? pool->classes[layout->large_rank + i].block_bytes : SIZE_MAX;
+    uint8_t *const far = (uint8_t *)((uintptr_t)pool + layout->far_at);
+    size_t *const sizes = (size_t *)((uintptr_t)pool + layout->size_at);
+    for (size_t i = 0; i < layout->size_count; i++) {
+        sizes[i] = i < layout->class_count ? pool_class_at(pool, i)->lane.block_bytes : SIZE_MAX;
+    }
+    rank = layout->far_rank; // the first that holds a cell's smallest size
+    for (size_t cell = 0; cell < layout->far_count; cell++) {
+        while (pool_class_at(pool, rank)->lane.block_bytes <= cell << layout->far_shift) {
+            rank++;
+        }
+        far[cell] = (uint8_t)rank;
     }
 }
 

@@ -108,27 +108,58 @@ static enum mw_pool_status pool_check_order(const struct pool_layout *layout, si
     return MW_POOL_OK;
 }
 
-// A byte for each granule of sizes finds the class at once; as many as a pool of this size has to
-// spare, at most what 16 KiB need. Sizes beyond are searched.
-static void pool_plan_tables(struct pool_layout *layout, size_t bytes) {
-    size_t granule = MW_POOL_ALIGNMENT_DEFAULT;
-    for (size_t i = 0; i < layout->class_count; i++) {
-        granule = bits_min(granule, layout->classes[i].alignment);
+static size_t pool_size_of_rank(const struct pool_layout *layout, size_t rank) {
+    return layout->classes[layout->by_rank[rank]].block_bytes;
+}
+
+// The most classes from far_rank on whose largest sizes share a cell of 2^shift bytes.
+static size_t pool_crowd(const struct pool_layout *layout, size_t shift) {
+    size_t most = 0, here = 0, before = SIZE_MAX;
+    for (size_t rank = layout->far_rank; rank < layout->class_count; rank++) {
+        const size_t cell = (pool_size_of_rank(layout, rank) - 1) >> shift;
+        here = cell == before ? here + 1 : 1;
+        before = cell;
+        most = bits_max(most, here);
     }
-    layout->granule_shift = bits_lowest(granule);
-    const size_t spare = bits_min(bits_max(bytes / 2048, 64), 1024);
+    return most;
+}
+
+// Sizes beyond the direct table: a cell leads to the first class that may hold the size, and what
+// other classes end in it are searched. As few cells as leave one such class, or what is to spare.
+static void pool_plan_far(struct pool_layout *layout, size_t spare) {
+    const size_t largest = pool_size_of_rank(layout, layout->class_count - 1);
+    layout->far_shift = bits_highest(largest) + 1; // one cell
+    size_t crowd = pool_crowd(layout, layout->far_shift);
+    while (crowd > 1 && layout->far_shift > POOL_GRANULE_SHIFT &&
+           (largest - 1) >> (layout->far_shift - 1) < spare) {
+        layout->far_shift--;
+        crowd = pool_crowd(layout, layout->far_shift);
+    }
+    layout->far_count = ((largest - 1) >> layout->far_shift) + 1;
+    layout->far_steps = bits_log2_ceil(crowd + 1);
+    layout->size_count =
+        layout->far_steps > 1 ? layout->class_count + ((size_t)1 << layout->far_steps) : 0;
+}
+
+// A byte for each granule of sizes finds the class at once; as many as a pool of this size has to
+// spare, at most what 16 KiB need.
+static void pool_plan_tables(struct pool_layout *layout, size_t bytes) {
+    const size_t spare = bits_min(bits_max(bytes / 2048, 128), 2048);
     size_t rank = 0;
     layout->direct_count = 0;
     for (; rank < layout->class_count; rank++) {
-        const size_t top = layout->classes[layout->by_rank[rank]].block_bytes;
-        if (top >> layout->granule_shift > spare) {
+        const size_t top = pool_size_of_rank(layout, rank) >> POOL_GRANULE_SHIFT;
+        if (top > spare) {
             break;
         }
-        layout->direct_count = top >> layout->granule_shift;
+        layout->direct_count = top;
     }
-    layout->large_rank = rank;
-    const size_t searched = layout->class_count - rank;
-    layout->large_steps = searched != 0 ? bits_log2_ceil(searched) : 0;
+    layout->far_rank = rank;
+    layout->far_count = layout->far_steps = layout->size_count = 0;
+    layout->far_shift = 0;
+    if (rank < layout->class_count) {
+        pool_plan_far(layout, bits_min(bits_max(bytes / 2048, 128), 65536));
+    }
 }
 
 MALLOW_INTERNAL enum mw_pool_status pool_layout_begin(struct pool_layout *layout,
@@ -176,9 +207,9 @@ MALLOW_INTERNAL void pool_layout_again(struct pool_layout *layout, const struct 
     layout->alignment = POOL_LINE;
     layout->weight_sum = 0;
     for (size_t rank = 0; rank < pool->class_count; rank++) {
-        const struct pool_class *const class = &pool->classes[rank];
+        const struct pool_class *const class = pool_class_at(pool, rank);
         layout->classes[class->index] =
-            (struct pool_layout_class){.block_bytes = class->block_bytes,
+            (struct pool_layout_class){.block_bytes = class->lane.block_bytes,
                                        .alignment = class->alignment,
                                        .weight = class->weight};
         layout->alignment = bits_max(layout->alignment, class->alignment);
@@ -212,22 +243,19 @@ static void pool_place_metadata(struct pool_layout *layout) {
         groups += pool_group_count(layout->classes[i].count);
     }
     if (layout->first) {
-        const bool searched = layout->large_rank < class_count;
-        at = bits_align_up(sizeof(struct mw_pool), POOL_LINE);
-        layout->class_at = pool_advance(&at, class_count * sizeof(struct pool_class));
-        layout->large_at =
-            pool_advance(&at, searched ? sizeof(size_t) << layout->large_steps : 0);
+        at = POOL_CLASSES_AT + class_count * sizeof(struct pool_class);
+        layout->size_at = pool_advance(&at, layout->size_count * sizeof(size_t));
         layout->rank_at = pool_advance(&at, class_count);
         layout->direct_at = pool_advance(&at, layout->direct_count);
+        layout->far_at = pool_advance(&at, layout->far_count);
         at = bits_align_up(at, POOL_LINE);
     }
     layout->memory_at = pool_advance(&at, sizeof(struct pool_memory));
     layout->area_at = pool_advance(&at, (class_count + 1) * sizeof(struct pool_area));
     layout->group_at = pool_advance(&at, groups * sizeof(struct pool_group));
     layout->word_at = pool_advance(&at, words * sizeof(uint64_t));
-    const size_t shared = layout->remote ? 1 : 0;
-    layout->remote_at = pool_advance(&at, shared * groups * sizeof(struct pool_remote));
-    layout->remote_word_at = pool_advance(&at, shared * words * sizeof(uint64_t));
+    const size_t remote = groups * sizeof(struct pool_remote) + words * sizeof(uint64_t);
+    layout->remote_at = pool_advance(&at, layout->remote ? remote : 0);
     layout->map_at = pool_advance(&at, layout->cell_count * sizeof(uint16_t));
     layout->metadata_bytes = at;
 }

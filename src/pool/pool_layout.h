@@ -9,6 +9,7 @@
 //
 //   first memory     | mw_pool | classes | ranks, tables of sizes | memory ...
 //   memory           | memory | areas | groups | words | remote | map | blocks of area 0 | 1 | ...
+//   remote           of each area: | remote parts of groups, the last one first | remote words |
 #ifndef MALLOW_POOL_LAYOUT_H
 #define MALLOW_POOL_LAYOUT_H
 
@@ -40,14 +41,16 @@ struct pool_layout {
     size_t cell_count;
 
     // The tables of sizes; only in the first memory.
-    size_t granule_shift;
-    size_t direct_count;
-    size_t large_rank;
-    size_t large_steps;
+    size_t direct_count; // sizes that lead to their class at once, by granules
+    size_t far_rank;     // the first class beyond; class_count: there is none
+    size_t far_shift;    // cells of the table of sizes beyond
+    size_t far_count;
+    size_t far_steps;    // of the search among the sizes of one cell
+    size_t size_count;   // sizes that it may look at
 
     // Offsets.
-    size_t class_at, large_at, rank_at, direct_at;
-    size_t memory_at, area_at, group_at, word_at, remote_at, remote_word_at, map_at;
+    size_t size_at, rank_at, direct_at, far_at;
+    size_t memory_at, area_at, group_at, word_at, remote_at, map_at;
     size_t metadata_bytes; // end of the bookkeeping
     size_t total_bytes;    // end of the last block
 };

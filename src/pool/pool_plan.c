@@ -6,41 +6,51 @@
 
 // Instructions of libmallow as released, on the longest ways.
 enum {
-    POOL_COST_ALLOC = 60,       // a block that empties its word, its group and its class
-    POOL_COST_FAR = 25,         // a size beyond the direct table, or an owner to check
-    POOL_COST_STEP = 3,         // one step of the search among the sizes beyond
-    POOL_COST_FALLBACK = 65,    // the class is exhausted, another is found
-    POOL_COST_ROOM = 8,         // each 64 classes more to look through
-    POOL_COST_COLLECT = 160,    // a word of blocks that others have freed is taken back
-    POOL_COST_FREE = 60,        // a block that is the first in its word, its group and its class
-    POOL_COST_ELSEWHERE = 45,   // not in the first memory, or an owner to check
-    POOL_COST_SHARED = 35,      // others may have freed it; or no reciprocal
-    POOL_COST_REMOTE = 140,     // another thread's free that posts a group, if no other one does
+    POOL_COST_ALLOC = 60,     // a block that empties its word, its group and its class; with one of
+                              // the four options below
+    POOL_COST_MORE = 20,      // each option more
+    POOL_COST_STEP = 5,       // a step of the search among big sizes, but for one
+    POOL_COST_SEARCH = 20,    // its beginning, where it takes more than one
+    POOL_COST_ROOM = 60,      // fallback beyond the class's own 64
+    POOL_COST_COLLECT = 180,  // fallback and remote: what others have freed is taken back first
+    POOL_COST_FREE = 60,      // a block that is the first in its word, its group and its class
+    POOL_COST_ATTACHED = 30,  // not in the first memory
+    POOL_COST_DIVIDED = 15,   // no reciprocal
+    POOL_COST_STRANGE = 20,   // the owner is checked, and is another
+    POOL_COST_REMOTE = 60,    // another thread's free that posts a group, if no other one does
+    POOL_COST_POST = 10,      // with fallback
 };
 
 // What the bounds depend on.
 struct pool_shape {
     size_t class_count;
-    size_t large_steps;
+    size_t far_steps; // 0: every size leads to its class at once
     size_t memory_count;
-    bool searched, fallback, remote, check_owner, divided;
+    bool fallback, remote, check_owner, divided;
 };
 
+static size_t pool_plan_alloc(const struct pool_shape *shape, bool by_size) {
+    const bool fallback = shape->fallback && by_size;
+    const size_t options =
+        (size_t)(by_size && shape->far_steps != 0) + fallback + shape->remote + shape->check_owner;
+    const size_t steps = by_size && shape->far_steps > 1 ? shape->far_steps : 0;
+    return POOL_COST_ALLOC + (options > 1 ? (options - 1) * POOL_COST_MORE : 0) +
+           (steps != 0 ? POOL_COST_SEARCH + steps * POOL_COST_STEP : 0) +
+           (fallback && shape->class_count > 64 ? POOL_COST_ROOM : 0) +
+           (shape->fallback && shape->remote ? (by_size ? POOL_COST_COLLECT : POOL_COST_MORE) : 0);
+}
+
 static void pool_plan_costs(struct mw_pool_planned *plan, const struct pool_shape *shape) {
-    const size_t far = shape->searched || shape->check_owner
-                           ? POOL_COST_FAR + POOL_COST_STEP * shape->large_steps
-                           : 0;
-    const size_t collect = shape->remote ? POOL_COST_COLLECT : 0;
-    const size_t room = POOL_COST_ROOM * ((shape->class_count - 1) / 64);
-    const size_t bigger = shape->fallback ? POOL_COST_FALLBACK + room + collect : 0;
-    const bool elsewhere = shape->memory_count > 1 || shape->check_owner;
-    const size_t longer = shape->remote || shape->divided ? POOL_COST_SHARED : 0;
-    plan->alloc_instructions = (uint32_t)(POOL_COST_ALLOC + far + collect + bigger);
-    plan->alloc_class_instructions =
-        (uint32_t)(POOL_COST_ALLOC + collect + (shape->check_owner ? POOL_COST_FAR : 0));
+    const size_t attached = shape->memory_count > 1 ? POOL_COST_ATTACHED : 0;
+    const size_t divided = shape->divided ? POOL_COST_DIVIDED : 0;
+    const size_t remote =
+        POOL_COST_REMOTE + attached + divided + (shape->fallback ? POOL_COST_POST : 0);
+    const size_t strange = shape->remote && shape->check_owner ? POOL_COST_STRANGE : 0;
+    plan->alloc_instructions = (uint32_t)pool_plan_alloc(shape, true);
+    plan->alloc_class_instructions = (uint32_t)pool_plan_alloc(shape, false);
     plan->free_instructions =
-        (uint32_t)(POOL_COST_FREE + longer + (elsewhere ? POOL_COST_ELSEWHERE : 0));
-    plan->remote_instructions = shape->remote ? POOL_COST_REMOTE : 0;
+        (uint32_t)(strange != 0 ? remote + strange : POOL_COST_FREE + attached + divided);
+    plan->remote_instructions = shape->remote ? (uint32_t)remote : 0;
 }
 
 // Per million, rounded up. Both are scaled so far that the product does not overflow.
@@ -101,9 +111,8 @@ enum mw_pool_status mw_pool_plan(const struct mw_pool_config *config, struct mw_
     plan->alignment_bytes = layout.alignment;
     pool_plan_overhead(plan);
     pool_plan_costs(plan, &(struct pool_shape){.class_count = layout.class_count,
-                                               .large_steps = layout.large_steps,
+                                               .far_steps = layout.far_steps,
                                                .memory_count = 1,
-                                               .searched = layout.large_rank < layout.class_count,
                                                .fallback = config->fallback,
                                                .remote = config->remote,
                                                .check_owner = config->check_owner,
@@ -116,7 +125,7 @@ enum mw_pool_status mw_pool_plan(const struct mw_pool_config *config, struct mw_
 static void pool_describe_class(const struct mw_pool *pool, const struct pool_class *class,
                                 struct mw_pool_class_plan *to) {
     const struct pool_layout layout = {.remote = pool->remote};
-    *to = (struct mw_pool_class_plan){.block_bytes = class->block_bytes,
+    *to = (struct mw_pool_class_plan){.block_bytes = class->lane.block_bytes,
                                       .alignment_bytes = class->alignment,
                                       .capacity_count = class->capacity};
     for (size_t i = 0; i < pool->memory_count; i++) {
@@ -124,7 +133,7 @@ static void pool_describe_class(const struct mw_pool *pool, const struct pool_cl
             (const struct pool_area *)(uintptr_t)(pool->memories[i] + 1);
         for (size_t place = 0; place < pool->class_count; place++) {
             if (areas[place].owner == class) {
-                to->metadata_bytes += pool_layout_class_bytes(&layout, areas[place].count);
+                to->metadata_bytes += pool_layout_class_bytes(&layout, areas[place].full_count);
             }
         }
     }
@@ -146,19 +155,18 @@ enum mw_pool_status mw_pool_describe(const struct mw_pool *pool, struct mw_pool_
         plan->metadata_bytes += pool->memories[i]->metadata_bytes;
     }
     for (size_t rank = 0; rank < pool->class_count; rank++) {
-        const struct pool_class *const class = &pool->classes[rank];
-        plan->payload_bytes += class->capacity * class->block_bytes;
+        const struct pool_class *const class = pool_class_at(pool, rank);
+        plan->payload_bytes += class->capacity * class->lane.block_bytes;
         plan->alignment_bytes = bits_max(plan->alignment_bytes, class->alignment);
-        divided = divided || class->reciprocal == 0;
+        divided = divided || class->lane.reciprocal == 0;
         if (classes != NULL) {
             pool_describe_class(pool, class, &classes[class->index]);
         }
     }
     pool_plan_overhead(plan);
     pool_plan_costs(plan, &(struct pool_shape){.class_count = pool->class_count,
-                                               .large_steps = pool->large_steps,
+                                               .far_steps = pool->far_steps,
                                                .memory_count = pool->memory_count,
-                                               .searched = pool->large_rank < pool->class_count,
                                                .fallback = pool->fallback,
                                                .remote = pool->remote,
                                                .check_owner = pool->check_owner,

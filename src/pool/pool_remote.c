@@ -4,16 +4,16 @@
 // Threads  mw_pool_free_remote: any. The rest: the owner.
 // Holds    a remote bit is set from the free until the owner takes its word by exchange;
 //          bit w of a remote summary is set by whoever found word w 0, and a group is posted, once,
-//          by whoever found its summary 0. The owner takes the group off its list, then the
-//          summary, then the words: so a group is on one list at most, a summary bit that the owner
-//          took has a word that is not 0, and a block freed after its word was taken is posted
-//          anew.
+//          by whoever found its summary 0. The owner takes the group off the list, then the
+//          summary, then the words: so a group is on the list once at most, a summary bit that the
+//          owner took has a word that is not 0, and a block freed after its word was taken is
+//          posted anew.
 //
 //   other     word |= block --- was 0? ---> summary |= word --- was 0? ---> push group on `posted`
-//   owner     posted := NULL  -> per group: summary := 0  -> per call: one word := 0, into its own
+//   owner     pop a group  ---------------> its summary := 0  -> per call: one word := 0, its own
 #include "pool/pool.h"
 
-// Pushes a group (Treiber 1986). The owner takes the whole list, so there is no ABA.
+// Pushes a group (Treiber 1986). The owner alone pops, so there is no ABA.
 static void pool_post(struct mw_pool *pool, struct pool_class *class, struct pool_remote *remote) {
     struct pool_remote *head = atomic_load_explicit(&class->posted, memory_order_relaxed);
     do {
@@ -24,8 +24,61 @@ static void pool_post(struct mw_pool *pool, struct pool_class *class, struct poo
     }
 }
 
-enum mw_pool_status mw_pool_free_remote(struct mw_pool *pool, void *block) {
-    const uintptr_t address = (uintptr_t)block;
+MALLOW_INLINE enum mw_pool_status pool_free_remote_index(struct mw_pool *pool,
+                                                         struct pool_area *area, size_t index) {
+    const size_t place = index >> POOL_WORD_SHIFT;
+    uint64_t own = pool_word_get(&area->words[place]);
+    if (unlikely(bits_set_was_set(&own, index))) {
+        return MW_POOL_DOUBLE_FREE;
+    }
+    // By hand: of fetch_or the compiler makes a loop that keeps the mask as well.
+    _Atomic(uint64_t) *const word = &area->remote_words[place];
+    uint64_t before = atomic_load_explicit(word, memory_order_relaxed);
+    uint64_t after;
+    do {
+        after = before;
+        if (unlikely(bits_set_was_set(&after, index))) {
+            return MW_POOL_DOUBLE_FREE;
+        }
+    } while (unlikely(!atomic_compare_exchange_strong(word, &before, after)));
+    struct pool_class *const class = area->owner;
+    atomic_fetch_add_explicit(&class->remote, 1, memory_order_relaxed);
+    if (before != 0) {
+        return MW_POOL_OK;
+    }
+    struct pool_remote *const remote = pool_remote_of(area, index);
+    uint64_t summary = atomic_load_explicit(&remote->summary, memory_order_relaxed);
+    do {
+        after = summary;
+        (void)bits_set_was_set(&after, place);
+    } while (unlikely(!atomic_compare_exchange_strong(&remote->summary, &summary, after)));
+    if (summary == 0) {
+        pool_post(pool, class, remote);
+    }
+    return MW_POOL_OK;
+}
+
+// Blocks too big to be found by multiplying; or no block.
+static MALLOW_NOINLINE enum mw_pool_status pool_free_remote_divided(struct mw_pool *pool,
+                                                                    struct pool_area *area,
+                                                                    uintptr_t address) {
+    const size_t index = pool_index_in(area, address);
+    return index != SIZE_MAX ? pool_free_remote_index(pool, area, index)
+                             : pool_misfit(area, address);
+}
+
+MALLOW_INLINE enum mw_pool_status pool_give_remote(struct mw_pool *pool, struct pool_area *area,
+                                                   uintptr_t address) {
+    size_t index;
+    if (unlikely(!pool_index_by(area, address, &index) || index >= area->full_count)) {
+        return pool_free_remote_divided(pool, area, address);
+    }
+    return pool_free_remote_index(pool, area, index);
+}
+
+// Not in the first memory; or a pool without `remote`.
+static MALLOW_NOINLINE enum mw_pool_status pool_free_remote_elsewhere(struct mw_pool *pool,
+                                                                      uintptr_t address) {
     if (unlikely(!pool->remote)) {
         return MW_POOL_NOT_SHARED;
     }
@@ -33,60 +86,53 @@ enum mw_pool_status mw_pool_free_remote(struct mw_pool *pool, void *block) {
     if (unlikely(area == NULL)) {
         return address == 0 ? MW_POOL_NULL_POINTER : MW_POOL_FOREIGN;
     }
-    const size_t index = pool_index_in(area, address);
-    if (unlikely(index == SIZE_MAX)) {
-        return pool_misfit(area, address);
-    }
-    if (unlikely(pool_is_free(area, index, address))) {
-        return MW_POOL_DOUBLE_FREE;
-    }
-    struct pool_remote *const remote = &area->remotes[index >> POOL_GROUP_SHIFT];
-    const size_t word = (index >> POOL_WORD_SHIFT) % POOL_GROUP_WORDS;
-    const uint64_t bit = UINT64_C(1) << (index % 64);
-    const uint64_t before =
-        atomic_fetch_or_explicit(&remote->words[word], bit, memory_order_acq_rel);
-    if (unlikely((before & bit) != 0)) {
-        return MW_POOL_DOUBLE_FREE;
-    }
-    atomic_fetch_add_explicit(&area->owner->remote, 1, memory_order_relaxed);
-    if (before == 0 && atomic_fetch_or_explicit(&remote->summary, UINT64_C(1) << word,
-                                                memory_order_acq_rel) == 0) {
-        pool_post(pool, area->owner, remote);
-    }
-    return MW_POOL_OK;
+    return pool_give_remote(pool, area, address);
 }
 
-// Takes the list that others have posted; NULL: nothing. The bit in posted_room goes before the
-// look at the list, and comes after the push: a group that the look misses has its bit afterwards.
-static struct pool_remote *pool_take_list(struct mw_pool *pool, struct pool_class *class) {
-    const uint64_t bit = UINT64_C(1) << (class->rank % 64);
-    _Atomic(uint64_t) *const room = &pool->posted_room[class->rank / 64];
-    if ((atomic_load_explicit(room, memory_order_relaxed) & bit) != 0) {
-        atomic_fetch_and(room, ~bit);
+MALLOW_FAST enum mw_pool_status mw_pool_free_remote(struct mw_pool *pool, void *block) {
+    const uintptr_t address = (uintptr_t)block;
+    const size_t offset = address - (uintptr_t)pool;
+    if (unlikely(offset >= pool->remote_bytes)) {
+        return pool_free_remote_elsewhere(pool, address);
     }
-    if (atomic_load(&class->posted) == NULL) {
-        return NULL;
-    }
-    if (pool->fallback) {
-        atomic_fetch_or_explicit(room, bit, memory_order_relaxed); // until nothing is left of it
-    }
-    return atomic_exchange_explicit(&class->posted, NULL, memory_order_acquire);
+    return pool_give_remote(
+        pool, pool_area_in(pool->areas, pool->map, offset >> pool->cell_shift, address), address);
 }
 
-// The next group that others have posted becomes the one being collected.
-static bool pool_take_posted(struct mw_pool *pool, struct pool_class *class) {
-    struct pool_remote *remote = class->taken_list;
-    if (remote == NULL && (remote = pool_take_list(pool, class)) == NULL) {
+// The class's bit in posted_room is set while it has posted groups, or a taken one with words left;
+// it goes before another look at the list, and comes after a push, so that a group which the look
+// misses has its bit afterwards.
+MALLOW_INTERNAL void pool_settle_room(struct mw_pool *pool, struct pool_class *class) {
+    if (class->group != NULL) {
+        *class->room |= class->room_bit;
+    }
+    _Atomic(uint64_t) *const posted = &pool->posted_room[class->rank / 64];
+    if (class->taken_bits != 0 || atomic_load(&class->posted) != NULL) {
+        return;
+    }
+    if ((atomic_load_explicit(posted, memory_order_relaxed) & class->room_bit) != 0) {
+        atomic_fetch_and(posted, ~class->room_bit);
+        if (atomic_load(&class->posted) != NULL) {
+            atomic_fetch_or(posted, class->room_bit);
+        }
+    }
+}
+
+static bool pool_take_posted(struct pool_class *class) {
+    struct pool_remote *const remote = pool_posted_pop(class);
+    if (remote == NULL) {
         return false;
     }
-    class->taken_list = remote->next; // before the summary: with that, it may be posted again
     class->taken = remote;
     class->taken_bits = atomic_exchange_explicit(&remote->summary, 0, memory_order_acq_rel);
     return true;
 }
 
 MALLOW_INTERNAL size_t pool_collect_word(struct mw_pool *pool, struct pool_class *class) {
-    if (class->taken_bits == 0 && !pool_take_posted(pool, class)) {
+    if (class->taken_bits == 0 && !pool_take_posted(class)) {
+        if (class->room_bit != 0) {
+            pool_settle_room(pool, class); // its bit came late
+        }
         return 0;
     }
     const struct pool_remote *const remote = class->taken;
@@ -97,14 +143,14 @@ MALLOW_INTERNAL size_t pool_collect_word(struct mw_pool *pool, struct pool_class
     const uint64_t freed =
         atomic_exchange_explicit(&remote->words[index], 0, memory_order_acquire);
     const size_t count = bits_count(freed & ~own); // a bit in both was freed twice at one time
-    if ((pool_last_get(class) & POOL_HOT) == 0) {
-        pool_last_set(class, 0); // it may be among these
-    }
-    class->used -= count;
-    class->collected += bits_count(freed);
+    class->lane.headroom += (ptrdiff_t)count;
+    class->seen += bits_count(freed);
     pool_word_set(word, own | freed);
     if (own == 0 && freed != 0) {
         pool_word_filled(class, remote->group, index);
+    }
+    if (class->room_bit != 0) {
+        pool_settle_room(pool, class);
     }
     return count;
 }
@@ -114,7 +160,7 @@ size_t mw_pool_collect(struct mw_pool *pool, size_t word_limit) {
     for (size_t rank = 0; rank < pool->class_count; rank++) {
         size_t got = 1;
         while (word_limit > 0 && got != 0) {
-            got = pool_collect_word(pool, &pool->classes[rank]);
+            got = pool_collect_word(pool, pool_class_at(pool, rank));
             count += got;
             word_limit -= got != 0;
         }

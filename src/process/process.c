@@ -193,6 +193,14 @@ MALLOW_INTERNAL size_t process_collect(bool force) {
     struct process *const process = process_ready();
     struct heap *const heap = process_enter();
     size_t released = 0;
+    if (process->os.sealed) { // nothing is to be given back, and no lock to be taken
+        if (heap != NULL) {
+            while (heap_drain(heap, MALLOW_DRAIN_BUDGET, true) > 0) {
+            }
+            process_leave(heap);
+        }
+        return 0;
+    }
     if (heap != NULL) {
         while (heap_drain(heap, MALLOW_DRAIN_BUDGET, true) > 0) {
         }

@@ -21,7 +21,7 @@
 
 enum process_phase { PROCESS_RAW = 0, PROCESS_MEMORY = 1, PROCESS_THREADS = 2 };
 
-enum { PROCESS_FIRST_MEMORY_BYTES = 32 << 10 };
+enum { PROCESS_FIRST_MEMORY_BYTES = 64 << 10 };
 
 struct process {
     _Atomic(uint32_t) phase;         // enum process_phase; read by every slow call, seldom written
@@ -31,6 +31,7 @@ struct process {
     struct arena_set arenas;
     struct huge_set huges;
     struct thin_set thins;
+    struct reserve reserve;          // all of the arena, with MALLOW_MODE=realtime
     struct heap_shared shared;
     struct process_options options;
     struct process_limit limit;

@@ -8,7 +8,7 @@
 #include "process/process.h"
 
 // Heaps of threads, and what else has no place in the arena: some 1,000 threads' worth.
-enum { REALTIME_META_BYTES = 1 << 20 };
+enum { REALTIME_META_BYTES = 3 << 19 };
 
 static void realtime_complain(const char *what, uint64_t bytes, const char *advice) {
     char line[200];
@@ -33,7 +33,7 @@ MALLOW_INTERNAL void process_start_realtime(struct process *process) {
     }
     const uint64_t wanted = process_option(&process->options, realtime_reserve);
     bool locked = true;
-    const size_t got = arena_set_fix(&process->arenas, wanted, &locked);
+    const size_t got = arena_set_fix(&process->arenas, wanted, &process->reserve, &locked);
     const bool meta = meta_fix(&process->meta, REALTIME_META_BYTES, &locked);
     const bool state = os_bring_in((uintptr_t)process, sizeof *process, &locked);
     os_bring_in_image(&locked);
@@ -42,6 +42,7 @@ MALLOW_INTERNAL void process_start_realtime(struct process *process) {
     } else if (!locked) {
         realtime_complain("brought in, but not locked (see RLIMIT_MEMLOCK): ", wanted, "\n");
     }
+    process->shared.reserve = process->reserve.chunk_count != 0 ? &process->reserve : NULL;
     process->arenas.trim_slices = SIZE_MAX;
     process->huges.cache.limit = 0;
     process->os.sealed = true;

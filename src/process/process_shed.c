@@ -35,7 +35,7 @@ MALLOW_INTERNAL int process_shed_add(struct process_shed *shed, mw_shed_function
         } else {
             shed->entries[i].function = function;
             shed->entries[i].argument = argument;
-            shed->used = i < shed->used ? shed->used : i + 1;
+            __atomic_store_n(&shed->used, i < shed->used ? shed->used : i + 1, __ATOMIC_RELAXED);
         }
     }
     os_lock_drop(&shed->lock);
@@ -64,6 +64,9 @@ MALLOW_INTERNAL int process_shed_remove(struct process_shed *shed, mw_shed_funct
 
 // Begins a round; false if there is nothing to call, or another round is under way.
 static bool shed_begin(struct process_shed *shed) {
+    if (__atomic_load_n(&shed->used, __ATOMIC_RELAXED) == 0) {
+        return false; // there has never been one: no lock, then
+    }
     os_lock_take(&shed->lock);
     const bool begun = shed->runner == 0 && shed->used != 0;
     if (begun) {

@@ -7,6 +7,10 @@
 #include <signal.h>
 #include <unistd.h>
 
+// Of glibc 2.32 and later.
+extern int pthread_attr_setsigmask_np(pthread_attr_t *attributes, const sigset_t *mask)
+    __attribute__((weak));
+
 enum {
     WORKER_STACK_BYTES = 256 << 10, // of which some 8 KiB are touched
     WORKER_QUIET_TICKS = 3,         // looks without anything left before the thread ends
@@ -44,9 +48,17 @@ static bool worker_leave(struct worker *worker) {
     return leaves;
 }
 
+// An ordinary priority, whatever the creator's: a real-time thread must not be kept waiting. Set by
+// the thread itself, so that it is not the creator who waits for that either.
+static void worker_be_ordinary(void) {
+    const struct sched_param ordinary = {0};
+    (void)sched_setscheduler(0, SCHED_OTHER, &ordinary);
+}
+
 static void *worker_main(void *argument) {
     struct worker *const worker = argument;
     unsigned quiet = 0;
+    worker_be_ordinary();
     for (;;) {
         const uint32_t bell = atomic_load_explicit(&worker->bell, memory_order_acquire);
         if (atomic_load_explicit(&worker->state, memory_order_acquire) == WORKER_STOPPING) {
@@ -97,30 +109,34 @@ static int worker_create_thread(struct worker *worker, const pthread_attr_t *att
     return error;
 }
 
-// An ordinary priority, whatever the creator's: a real-time thread must not be kept waiting.
+// Signals are the program's: none is to be taken by a thread that it does not know. Where libc can
+// be told so, that costs no system calls.
+static int worker_create_masked(struct worker *worker, pthread_attr_t *attributes) {
+    sigset_t all;
+    sigset_t before;
+    (void)sigfillset(&all);
+    if (pthread_attr_setsigmask_np != NULL && pthread_attr_setsigmask_np(attributes, &all) == 0) {
+        return worker_create_thread(worker, attributes);
+    }
+    (void)pthread_sigmask(SIG_SETMASK, &all, &before);
+    const int error = worker_create_thread(worker, attributes);
+    (void)pthread_sigmask(SIG_SETMASK, &before, NULL);
+    return error;
+}
+
 static int worker_create(struct worker *worker) {
-    const struct sched_param ordinary = {0};
     pthread_attr_t attributes;
     int error = pthread_attr_init(&attributes);
     if (error != 0) {
         return error;
     }
-    (void)pthread_attr_setschedpolicy(&attributes, SCHED_OTHER);
-    (void)pthread_attr_setschedparam(&attributes, &ordinary);
-    (void)pthread_attr_setinheritsched(&attributes, PTHREAD_EXPLICIT_SCHED);
     (void)pthread_attr_setstacksize(&attributes, WORKER_STACK_BYTES);
-    // Signals are the program's: none is to be taken by a thread that it does not know.
-    sigset_t all;
-    sigset_t before;
-    (void)sigfillset(&all);
-    (void)pthread_sigmask(SIG_SETMASK, &all, &before);
-    error = worker_create_thread(worker, &attributes);
+    error = worker_create_masked(worker, &attributes);
     if (error == EINVAL) { // the program's thread-local storage needs a larger stack
         (void)pthread_attr_destroy(&attributes);
         (void)pthread_attr_init(&attributes);
-        error = worker_create_thread(worker, &attributes);
+        error = worker_create_masked(worker, &attributes);
     }
-    (void)pthread_sigmask(SIG_SETMASK, &before, NULL);
     (void)pthread_attr_destroy(&attributes);
     return error;
 }
@@ -132,6 +148,15 @@ static bool worker_may_start(const struct worker *worker, uintptr_t caller) {
            !atomic_load_explicit(&worker->barred, memory_order_relaxed) &&
            worker->process_id != 0 && worker_caller_is_fit(worker, caller) &&
            (retry_ms == 0 || worker_now_ms() >= retry_ms) && worker->process_id == getpid();
+}
+
+// Whether a thread can be had, only not on behalf of this caller: the next one that is fit gets it,
+// and meanwhile no call takes a step in its place.
+static bool worker_waits_for_caller(const struct worker *worker, uintptr_t caller) {
+    return atomic_load_explicit(&worker->wanted, memory_order_relaxed) &&
+           !atomic_load_explicit(&worker->barred, memory_order_relaxed) &&
+           atomic_load_explicit(&worker->retry_ms, memory_order_relaxed) == 0 &&
+           worker->process_id != 0 && !worker_caller_is_fit(worker, caller);
 }
 
 // Moves the state from NONE to STARTING: for one thread only.
@@ -183,7 +208,7 @@ MALLOW_INTERNAL void worker_poll(struct worker *worker, const void *caller, bool
         } else {
             worker_start(worker);
         }
-    } else if (may_enter) {
+    } else if (may_enter && !worker_waits_for_caller(worker, (uintptr_t)caller)) {
         worker_step(worker, heap_current());
     }
     errno = error;

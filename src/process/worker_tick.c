@@ -9,7 +9,7 @@
 
 enum {
     WORKER_PATIENCE = 2,    // looks for which a slab must have stayed as it is
-    WORKER_STEP_SLICES = 4, // slabs looked at in a step
+    WORKER_STEP_SLICES = 8, // looked at in a step, if there is no slab among them
 };
 
 // As little as this is left alone: a thread costs more.
@@ -71,8 +71,7 @@ MALLOW_INTERNAL bool worker_tick(struct worker *worker) {
     return more || pending != 0 || worker_kept_bytes(worker) > WORKER_FLOOR_BYTES;
 }
 
-static void worker_step_look(struct worker *worker) {
-    const uint64_t now = worker_now_ms();
+static void worker_step_look(struct worker *worker, uint64_t now) {
     if (now - worker->tick_ms < MALLOW_TICK_MS || worker->step_round) {
         return;
     }
@@ -93,11 +92,25 @@ static void worker_step_done(size_t *idle_bytes, size_t released) {
     *idle_bytes -= released != 0 ? bits_min(released, *idle_bytes) : *idle_bytes;
 }
 
-static size_t worker_step_holes(struct worker *worker, const struct heap *mine) {
-    const struct heap_holes_way way = {worker_now_ms(), mine, WORKER_PATIENCE, 1, NULL};
+// How many slices a step looks at: up to the first slab, and that.
+static size_t worker_step_slices(const struct worker *worker) {
+    const struct arena *const arena = &worker->arenas->primary;
+    size_t count = 1;
+    for (size_t slice = worker->step_slice; count < WORKER_STEP_SLICES; slice++, count++) {
+        const struct slab *const slab = &arena->slabs[arena_slot_of(arena, slice)];
+        const uint8_t kind = __atomic_load_n(&slab->kind, __ATOMIC_RELAXED);
+        if (slice >= arena->slice_count || kind == SLAB_BLOCKS || kind == SLAB_THIN) {
+            break;
+        }
+    }
+    return count;
+}
+
+static size_t worker_step_holes(struct worker *worker, const struct heap *mine, uint64_t now_ms) {
+    const struct heap_holes_way way = {now_ms, mine, WORKER_PATIENCE, 1, NULL};
     const size_t before = worker->step_slice;
     const struct heap_holes_result part =
-        heap_holes_look(&worker->holes, &way, &worker->step_slice, WORKER_STEP_SLICES);
+        heap_holes_look(&worker->holes, &way, &worker->step_slice, worker_step_slices(worker));
     worker->step_pending += part.pending_count;
     if (worker->step_slice == before && part.released_bytes == 0) {
         heap_holes_end(&worker->holes);
@@ -111,7 +124,8 @@ MALLOW_INTERNAL void worker_step(struct worker *worker, const struct heap *mine)
         return; // another thread is at it
     }
     const uint64_t entries = os_entries(worker->os);
-    worker_step_look(worker);
+    const uint64_t now_ms = worker_now_ms();
+    worker_step_look(worker, now_ms);
     size_t released = 0;
     if (os_entries(worker->os) != entries) {
         // The look has taken this call's system call.
@@ -123,7 +137,7 @@ MALLOW_INTERNAL void worker_step(struct worker *worker, const struct heap *mine)
         released = arena_idle_purge(worker->arenas, 1); // one piece
         worker_step_done(&worker->idle_arena_bytes, released);
     } else if (worker->step_round) {
-        released = worker_step_holes(worker, mine);
+        released = worker_step_holes(worker, mine, now_ms);
     }
     worker_count(worker, released);
     atomic_store_explicit(&worker->stepping, 0, memory_order_release);

@@ -74,15 +74,18 @@ MALLOW_INTERNAL bool slab_open(struct slab *slab, size_t page_bytes) {
     const uintptr_t end = bits_align_up(wanted, page_bytes);
     const size_t capacity =
         bits_min((end - slab->start_address) / slab->block_bytes, slab->room_count);
-    for (size_t word_index = slab->word_count; word_index * 64 < capacity; word_index++) {
-        slab->bits[word_index] = 0;
-        slab->word_count = (uint8_t)(word_index + 1);
+    uint64_t *word = &slab->bits[before / 64];
+    uint64_t opened = ~UINT64_C(0) << (before % 64);
+    for (size_t rest = capacity - before / 64 * 64;; rest -= 64) {
+        const uint64_t known = (opened & 1U) != 0 ? 0 : *word; // a new word holds anything
+        if (rest <= 64) {
+            *word = known | (opened & (~UINT64_C(0) >> (64 - rest)));
+            break;
+        }
+        *word++ = known | opened;
+        opened = ~UINT64_C(0);
     }
-    for (size_t index = before; index < capacity;) {
-        const size_t next = bits_min((index / 64 + 1) * 64, capacity);
-        slab->bits[index / 64] |= ~UINT64_C(0) >> (64 - (next - index)) << (index % 64);
-        index = next;
-    }
+    slab->word_count = (uint8_t)(word + 1 - slab->bits);
     const size_t first_slice = MALLOW_SLICE_BYTES - slab->start_address % MALLOW_SLICE_BYTES;
     __atomic_store_n(&slab->capacity_count, (uint16_t)capacity, __ATOMIC_RELAXED);
     atomic_store_explicit(&slab->reach_bytes, bits_min(capacity * slab->block_bytes, first_slice),

@@ -69,6 +69,27 @@ static size_t view_find(const struct slab_view *view, size_t index, bool is_free
     return view->capacity_count;
 }
 
+// The last block in use of [first, end), of which there is one.
+static size_t view_last_used(const struct slab_view *view, size_t first, size_t end) {
+    size_t index = (end - 1) / 64;
+    uint64_t used = ~view->free_bits[index] & (~UINT64_C(0) >> (63 - (end - 1) % 64));
+    while (used == 0 && index > first / 64) {
+        used = ~view->free_bits[--index];
+    }
+    return index * 64 + bits_highest(used);
+}
+
+// Where to go on after the free blocks [first, end), which are no hole: behind the last block in use
+// that touches the first whole page from `first` on. So a slab takes as many steps as it has pages,
+// however its blocks alternate.
+static size_t view_skip(const struct slab_view *view, size_t page_bytes, size_t first, size_t end) {
+    const uintptr_t page =
+        bits_align_up(view->start_address + first * view->block_bytes, page_bytes);
+    const size_t beyond = bits_min(
+        (page + page_bytes - 1 - view->start_address) / view->block_bytes + 1, view->capacity_count);
+    return end < beyond ? view_last_used(view, end, beyond) + 1 : end;
+}
+
 MALLOW_INTERNAL bool slab_view_next(const struct slab_view *view, size_t page_bytes, size_t *index,
                                     struct slab_hole *hole) {
     const uintptr_t opened_end = view->start_address + view->capacity_count * view->block_bytes;
@@ -86,6 +107,9 @@ MALLOW_INTERNAL bool slab_view_next(const struct slab_view *view, size_t page_by
             *hole = (struct slab_hole){low, high - low,
                                        bits_min(high, bits_max(low, opened_end)) - low};
             return true;
+        }
+        if (end < view->capacity_count) {
+            *index = view_skip(view, page_bytes, first, end);
         }
     }
     return false;

@@ -2,15 +2,21 @@
 // Remote frees: see slab_remote.h.
 #include "slab/slab_remote.h"
 
-MALLOW_INTERNAL int slab_remote_collect(struct slab *slab, struct slab_remote *remote,
-                                        size_t *index) {
+MALLOW_INTERNAL int slab_remote_collect_some(struct slab *slab, struct slab_remote *remote,
+                                             int *words, bool *left, size_t *index) {
     uint64_t counts = 0; // a byte for each eighth of a word, of all words
+    *left = false;
     atomic_fetch_and_explicit(&slab->owner, ~SLAB_OWNER_PENDING, memory_order_seq_cst);
     slab_cool(slab);
     for (unsigned i = 0; i < slab->word_count; i++) {
         if (atomic_load_explicit(&remote->bits[i], memory_order_seq_cst) == 0) {
             continue;
         }
+        if (*words <= 0) {
+            *left = true;
+            break;
+        }
+        --*words;
         const uint64_t freed = atomic_exchange_explicit(&remote->bits[i], 0, memory_order_seq_cst);
         const uint64_t twice = freed & slab->bits[i];
         if (unlikely(twice != 0)) {

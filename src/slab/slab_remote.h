@@ -71,10 +71,19 @@ MALLOW_INLINE unsigned slab_remote_estimate(const struct slab_remote *remote,
 MALLOW_INTERNAL bool slab_remote_is_free(const struct slab *slab, const struct slab_remote *remote,
                                          size_t index);
 
-// Moves the remote bits into the slab's own; how many, or -1 if a block was free already: a double
-// free, whose index is then in *index.
-MALLOW_INTERNAL int slab_remote_collect(struct slab *slab, struct slab_remote *remote,
-                                        size_t *index);
+// Moves the remote bits of up to *words words into the slab's own; how many bits, or -1 if a block
+// was free already: a double free, whose index is then in *index. *words becomes what is left of
+// it; `*left`: words with bits remain, and the slab is no longer said to be posted: see to that.
+MALLOW_INTERNAL int slab_remote_collect_some(struct slab *slab, struct slab_remote *remote,
+                                             int *words, bool *left, size_t *index);
+
+// The same of all words.
+MALLOW_INLINE int slab_remote_collect(struct slab *slab, struct slab_remote *remote,
+                                      size_t *index) {
+    int words = (int)MALLOW_SLAB_WORDS;
+    bool left;
+    return slab_remote_collect_some(slab, remote, &words, &left, index);
+}
 
 // The same for a slab all of whose blocks have been freed like this; nobody is at work in it.
 MALLOW_INTERNAL void slab_remote_take_all(struct slab *slab, struct slab_remote *remote);

@@ -109,6 +109,35 @@ static void freed_large_blocks_leave_the_process(void **state)
     }
 }
 
+// A size that memory and swap together do not reach is refused at once, as the kernel's default policy
+// has it: who checks for NULL is told so, instead of being killed when the block is filled.
+static void what_no_machine_has_is_refused(void **state)
+{
+    (void)state;
+    char policy = '?';
+    const int fd = open("/proc/sys/vm/overcommit_memory", O_RDONLY);
+    if (fd < 0 || read(fd, &policy, 1) != 1 || policy != '0') {
+        skip();
+    }
+    close(fd);
+    const size_t size = (size_t)32 << 40;
+    const size_t befores[] = {100, 2 * MIB};
+    errno = 0;
+    assert_null(fam_malloc(size));
+    assert_int_equal(errno, ENOMEM);
+    assert_null(fam_calloc(1, size));
+    assert_null(fam_aligned_alloc(2 * MIB, size));
+    for (size_t i = 0; i < COUNT_OF(befores); i++) {
+        unsigned char *const block = fam_malloc(befores[i]);
+        tag_fill(block, befores[i], 7);
+        errno = 0;
+        assert_null(fam_realloc(block, size));
+        assert_int_equal(errno, ENOMEM);
+        CHECK(tag_wrong(block, befores[i], 7) == befores[i], "contents");
+        fam_free(block);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -117,6 +146,7 @@ int main(void)
         cmocka_unit_test(calloc_of_a_gib_costs_no_page_touches),
         cmocka_unit_test(large_calloc_is_zero_after_dirty_use_and_partial_touch),
         cmocka_unit_test(freed_large_blocks_leave_the_process),
+        cmocka_unit_test(what_no_machine_has_is_refused),
     };
     return suite_run(tests);
 }

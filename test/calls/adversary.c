@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: MIT
 // Adversary: the counted calls, and which programs to run. See adversary.h.
 //
-//   adversary [--scale N] [PROGRAM ...]     all of them, in order, if none is named
+//   adversary [--late] [--scale N] [--seed N] [PROGRAM ...]     all of them, in order, if none is named
+//
+// --late: the allocator's first call is not made before the C library is set up, so that the
+// allocator sees its environment.
 #include "adversary.h"
 
 #include <dlfcn.h>
@@ -179,6 +182,34 @@ void thread_run(void (*body)(void *), void *argument) {
     }
 }
 
+// ---- The allocator's own thread -----------------------------------------------------------------
+
+// Frees so much that an allocator with a thread for idle memory starts it now: once in a while some
+// call pays for a pthread_create. That is a program of its own, "helper", in which the thread is
+// really created; before the others it is done uncounted, and without the thread.
+static void helper_start(bool counted) {
+    enum { COUNT = 300, SIZE = 65 << 10 };
+    static void *blocks[COUNT];
+    thread_is_ours = counted; // libc's own pthread_create
+    for (size_t i = 0; i < COUNT; i++) {
+        blocks[i] = counted ? counted_malloc(SIZE) : malloc(SIZE);
+        memset(blocks[i], 1, 1);
+    }
+    for (size_t i = 0; i < COUNT; i++) {
+        if (counted) {
+            counted_free(blocks[i]);
+        } else {
+            free(blocks[i]);
+        }
+    }
+    thread_is_ours = false;
+}
+
+static void adversary_helper(void) {
+    phase("the allocator's own thread starts", false);
+    helper_start(true);
+}
+
 // ---- Start --------------------------------------------------------------------------------------
 
 static const struct program {
@@ -193,9 +224,12 @@ static const struct program {
     {"large", adversary_large},       {"growth", adversary_growth},
     {"trim", adversary_trim},         {"realloc", adversary_realloc},
     {"huge", adversary_huge},         {"huge_growth", adversary_huge_growth},
-    {"huge_many", adversary_huge_many},
+    {"huge_many", adversary_huge_many}, {"bursts", adversary_bursts},
+    {"exits", adversary_exits},       {"trims", adversary_trims},
+    {"resizes", adversary_resizes},
+    {"helper", adversary_helper}, // by itself alone, if it is named
 };
-enum { PROGRAM_COUNT = sizeof programs / sizeof programs[0] };
+enum { PROGRAM_COUNT = sizeof programs / sizeof programs[0], ALL_COUNT = PROGRAM_COUNT - 1 };
 
 // libc's memcpy and its like, wherever the processor's kind has led them: they lie side by side.
 static void movers_tell(void) {
@@ -212,11 +246,16 @@ static void movers_tell(void) {
 }
 
 // Before any library's constructor: the first call of the process, which sets the allocator up.
-static void first_call(void) {
+static void first_call(int count, char **arguments, char **environment) {
+    (void)environment;
+    if (count > 1 && strcmp(arguments[1], "--late") == 0) {
+        return;
+    }
     phase("first call of the process", false);
     counted_free(counted_malloc(24));
 }
-__attribute__((section(".preinit_array"), used)) static void (*const first)(void) = first_call;
+__attribute__((section(".preinit_array"), used)) static void (*const first)(int, char **,
+                                                                           char **) = first_call;
 
 static const struct program *program_find(const char *name) {
     for (size_t i = 0; i < PROGRAM_COUNT; i++) {
@@ -228,35 +267,26 @@ static const struct program *program_find(const char *name) {
     exit(2);
 }
 
-// Frees so much that an allocator with a thread for idle memory starts it now: once in a process
-// some call pays for a pthread_create, and that is not what is counted here.
-static void helper_start(void) {
-    enum { COUNT = 300, SIZE = 65 << 10 };
-    static void *blocks[COUNT];
-    for (size_t i = 0; i < COUNT; i++) {
-        blocks[i] = malloc(SIZE);
-        memset(blocks[i], 1, 1);
-    }
-    for (size_t i = 0; i < COUNT; i++) {
-        free(blocks[i]);
-    }
-    free(malloc((size_t)4 << 20)); // and the first growth of a process's tables
-}
-
 int main(int count, char **arguments) {
-    int index = 1;
+    int index = count > 1 && strcmp(arguments[1], "--late") == 0 ? 2 : 1;
     movers_tell();
-    helper_start();
-    if (count > 2 && strcmp(arguments[1], "--scale") == 0) {
-        scale = strtoul(arguments[2], NULL, 10);
-        index = 3;
+    if (count < 2 || strcmp(arguments[count - 1], "helper") != 0) {
+        helper_start(false);
+    }
+    if (index + 1 < count && strcmp(arguments[index], "--scale") == 0) {
+        scale = strtoul(arguments[index + 1], NULL, 10);
+        index += 2;
+    }
+    if (index + 1 < count && strcmp(arguments[index], "--seed") == 0) {
+        random_state += strtoul(arguments[index + 1], NULL, 10) * UINT64_C(0x2545f4914f6cdd1d);
+        index += 2;
     }
     if (index < count) {
         for (; index < count; index++) {
             program_find(arguments[index])->run();
         }
     } else {
-        for (size_t i = 0; i < PROGRAM_COUNT; i++) {
+        for (size_t i = 0; i < ALL_COUNT; i++) {
             programs[i].run();
         }
     }

@@ -62,5 +62,9 @@ void adversary_realloc(void);
 void adversary_huge(void);
 void adversary_huge_growth(void);
 void adversary_huge_many(void);
+void adversary_bursts(void);
+void adversary_exits(void);
+void adversary_trims(void);
+void adversary_resizes(void);
 
 #endif

@@ -33,6 +33,9 @@ enum {
     MOVERS_MAX = 16,
     THREADS_MAX = 512,
     BUCKETS = 24,       // bucket b: fewer than 2^b instructions
+    EXPLAINED_MAX = 64,
+    TRACE_MAX = 1 << 18, // instructions of a call that are remembered
+    TRACE_CALLS_MAX = 64,
     FUNCTIONS_MAX = 512, // named in an explanation
     NAME_BYTES = 48,
 };
@@ -91,10 +94,17 @@ static ULong bracket_instructions; // of an empty one
 static Bool bracket_known;
 static struct function functions[FUNCTIONS_MAX];
 static UInt function_count;
-static Bool explaining;
+static ThreadId traced; // the thread that began a call last; 0: nothing is to be explained
+static Addr trace[TRACE_MAX];
+static UInt trace_count;
+static UInt trace_calls[TRACE_CALLS_MAX]; // its system calls
+static ULong worst[CALLCOST_OPERATION_COUNT][2]; // instructions and system calls explained so far
 
 static const HChar *option_out = "callcost.json";
-static Long option_explain = -1; // number of the call to be explained
+static const HChar *option_explain = ""; // numbers of calls to be explained, separated by commas
+static Long option_explain_above = -1; // explains each call that is the worst so far, and worse
+static ULong explained[EXPLAINED_MAX];
+static UInt explained_count;
 
 // ---- Counting -----------------------------------------------------------------------------------
 
@@ -149,33 +159,26 @@ static void add_to(IRSB *out, ULong *counter, UInt count) {
     addStmtToIRSB(out, IRStmt_Store(Iend_LE, address, IRExpr_RdTmp(after)));
 }
 
-// Called for every instruction, while a call is to be explained.
+// The innermost function that an instruction comes from, inlined or not, as far as debug information
+// tells; else the symbol that it lies behind.
+static void function_name(Addr address, HChar *name) {
+    const DiEpoch epoch = VG_(current_DiEpoch)();
+    InlIPCursor *const cursor = VG_(new_IIPC)(epoch, address);
+    const HChar *text = VG_(describe_IP)(epoch, address, cursor); // 0xADDRESS: NAME (FILE:LINE)
+    const HChar *const colon = VG_(strstr)(text, ": ");
+    UInt length = 0;
+    for (text = colon != NULL ? colon + 2 : text;
+         text[length] != '\0' && text[length] != ' ' && length < NAME_BYTES - 1; length++) {
+        name[length] = text[length];
+    }
+    name[length] = '\0';
+    VG_(delete_IIPC)(cursor);
+}
+
+// Called for every instruction, if calls are to be explained.
 static VG_REGPARM(1) void explain(Addr address) {
-    if (!explaining || !threads[running].open) {
-        return;
-    }
-    const HChar *function = NULL;
-    if (!VG_(get_fnname)(VG_(current_DiEpoch)(), address, &function)) {
-        function = "?";
-    }
-    // With the line, where the library was built with debug information.
-    HChar name[NAME_BYTES];
-    UInt line = 0;
-    if (VG_(get_linenum)(VG_(current_DiEpoch)(), address, &line)) {
-        VG_(snprintf)(name, sizeof name, "%.40s:%u", function, line);
-    } else {
-        VG_(snprintf)(name, sizeof name, "%.47s", function);
-    }
-    UInt i = 0;
-    while (i < function_count && VG_(strncmp)(functions[i].name, name, NAME_BYTES - 1) != 0) {
-        i++;
-    }
-    if (i == function_count && function_count < FUNCTIONS_MAX) {
-        VG_(strncpy)(functions[i].name, name, NAME_BYTES - 1);
-        function_count++;
-    }
-    if (i < function_count) {
-        functions[i].instructions++;
+    if (traced == running && threads[running].open && trace_count < TRACE_MAX) {
+        trace[trace_count++] = address;
     }
 }
 
@@ -206,7 +209,7 @@ static IRSB *instrument(VgCallbackClosure *closure, IRSB *in, const VexGuestLayo
             moved = 0;
         }
         addStmtToIRSB(out, statement);
-        if (statement->tag == Ist_IMark && option_explain >= 0 &&
+        if (statement->tag == Ist_IMark && (explained_count > 0 || option_explain_above >= 0) &&
             !is_mover(statement->Ist.IMark.addr)) {
             IRExpr **const arguments =
                 mkIRExprVec_1(IRExpr_Const(IRConst_U64(statement->Ist.IMark.addr)));
@@ -219,12 +222,25 @@ static IRSB *instrument(VgCallbackClosure *closure, IRSB *in, const VexGuestLayo
     return out;
 }
 
+// The clock is read without the kernel's help, but for valgrind, which hides the page (vDSO) that
+// holds the code for it.
+static Bool is_of_valgrinds_making(UInt number) {
+#if defined(VGA_amd64)
+    return number == 228; // clock_gettime
+#else
+    return number == 113;
+#endif
+}
+
 static void before_system_call(ThreadId tid, UInt number, UWord *arguments, UInt count) {
     (void)arguments;
     (void)count;
-    threads[tid].system_calls++;
-    if (explaining && threads[tid].open) {
-        VG_(message)(Vg_UserMsg, "callcost: system call %u\n", number);
+    if (is_of_valgrinds_making(number)) {
+        return;
+    }
+    const ULong before = threads[tid].system_calls++ - threads[tid].begin_system_calls;
+    if (before < TRACE_CALLS_MAX && traced == tid) {
+        trace_calls[before] = number;
     }
 }
 
@@ -250,7 +266,10 @@ static void call_begin(ThreadId tid, UWord operation, UWord size) {
     thread->begin_ran = thread->ran;
     thread->begin_moved = thread->moved;
     thread->begin_system_calls = thread->system_calls;
-    explaining = (Long)thread->call == option_explain;
+    if (explained_count > 0 || option_explain_above >= 0) {
+        traced = tid;
+        trace_count = 0;
+    }
 }
 
 static void record_call(struct record *record, const struct thread *thread, ULong instructions) {
@@ -275,6 +294,62 @@ static void record_call(struct record *record, const struct thread *thread, ULon
     }
 }
 
+static Bool is_to_be_explained(const struct thread *thread, ULong instructions,
+                               ULong system_calls) {
+    for (UInt i = 0; i < explained_count; i++) {
+        if (explained[i] == thread->call) {
+            return True;
+        }
+    }
+    ULong *const most = worst[thread->operation];
+    const ULong above = (ULong)option_explain_above;
+    if (option_explain_above < 0 || phase_count < 2 || // the process's first call
+        !((instructions > above && instructions > most[0]) ||
+          (system_calls > 1 && system_calls > most[1]))) {
+        return False;
+    }
+    most[0] = instructions > most[0] ? instructions : most[0];
+    most[1] = system_calls > most[1] ? system_calls : most[1];
+    return True;
+}
+
+// The functions that the call has run through, those with the most instructions first.
+static void explanation_print(const struct thread *thread, ULong instructions,
+                              ULong system_calls) {
+    VG_(message)(Vg_UserMsg, "callcost: call %llu is %s(%lu), in '%s': %llu instructions, %llu "
+                             "system calls\n",
+                 thread->call, operation_names[thread->operation], thread->size,
+                 phase_count > 0 ? phases[phase_count - 1].name : "", instructions, system_calls);
+    for (UInt i = 0; i < system_calls && i < TRACE_CALLS_MAX; i++) {
+        VG_(message)(Vg_UserMsg, "callcost:  enters the kernel: %u\n", trace_calls[i]);
+    }
+    for (UInt i = 0; i < trace_count; i++) {
+        HChar name[NAME_BYTES];
+        UInt j = 0;
+        function_name(trace[i], name);
+        while (j < function_count && VG_(strcmp)(functions[j].name, name) != 0) {
+            j++;
+        }
+        if (j == function_count && function_count < FUNCTIONS_MAX) {
+            VG_(strcpy)(functions[j].name, name);
+            functions[j].instructions = 0;
+            function_count++;
+        }
+        if (j < function_count) {
+            functions[j].instructions++;
+        }
+    }
+    for (; function_count > 0; function_count--) {
+        UInt most = 0;
+        for (UInt i = 1; i < function_count; i++) {
+            most = functions[i].instructions > functions[most].instructions ? i : most;
+        }
+        VG_(message)(Vg_UserMsg, "callcost: %8llu %s\n", functions[most].instructions,
+                     functions[most].name);
+        functions[most] = functions[function_count - 1];
+    }
+}
+
 static void call_end(ThreadId tid) {
     struct thread *const thread = &threads[tid];
     if (!thread->open) {
@@ -291,14 +366,9 @@ static void call_end(ThreadId tid) {
     if (phase_count > 0) {
         record_call(&phases[phase_count - 1].records[thread->operation], thread, instructions);
     }
-    if (explaining && (Long)thread->call == option_explain) {
-        VG_(message)(Vg_UserMsg, "callcost: call %llu is %s(%lu): %llu instructions\n", thread->call,
-                     operation_names[thread->operation], thread->size, instructions);
-        for (UInt i = 0; i < function_count; i++) {
-            VG_(message)(Vg_UserMsg, "callcost: %8llu %s\n", functions[i].instructions,
-                         functions[i].name);
-        }
-        explaining = False;
+    const ULong system_calls = thread->system_calls - thread->begin_system_calls;
+    if (traced == tid && is_to_be_explained(thread, instructions, system_calls)) {
+        explanation_print(thread, instructions, system_calls);
     }
 }
 
@@ -391,7 +461,16 @@ static Bool option(const HChar *argument) {
     if (VG_STR_CLO(argument, "--callcost-out", option_out)) {
         return True;
     }
-    if (VG_INT_CLO(argument, "--callcost-explain", option_explain)) {
+    if (VG_STR_CLO(argument, "--callcost-explain", option_explain)) {
+        const HChar *rest = option_explain;
+        while (VG_(isdigit)(*rest) && explained_count < EXPLAINED_MAX) {
+            HChar *end;
+            explained[explained_count++] = (ULong)VG_(strtoll10)(rest, &end);
+            rest = *end == ',' ? end + 1 : end;
+        }
+        return True;
+    }
+    if (VG_INT_CLO(argument, "--callcost-explain-above", option_explain_above)) {
         return True;
     }
     return False;
@@ -399,7 +478,9 @@ static Bool option(const HChar *argument) {
 
 static void usage(void) {
     VG_(printf)("    --callcost-out=<file>      where the figures go, as JSON [callcost.json]\n"
-                "    --callcost-explain=<call>  print the functions and system calls of one call\n");
+                "    --callcost-explain=<call,...>  print the functions and system calls of calls\n"
+                "    --callcost-explain-above=<n>   of every call that is the worst of its kind so far,\n"
+                "                                   and worse than so many instructions\n");
 }
 
 static void debug_usage(void) {

@@ -5,7 +5,8 @@
     calls.py table   --directory DIR NAME=LIBRARY...   maxima of each allocator, side by side
     calls.py show    --directory DIR NAME=LIBRARY      one allocator, phase by phase
     calls.py check   --directory DIR NAME=LIBRARY      fails if a call is beyond the limits below
-    calls.py explain --directory DIR NAME=LIBRARY CALL the functions that one call ran through
+    calls.py worst   --directory DIR NAME=LIBRARY      the functions that the most expensive calls ran through
+    calls.py explain --directory DIR NAME=LIBRARY CALL the same of one call, by its number
     calls.py self    --directory DIR                   the tool counts what a known program does
 
 DIR holds what the build made: the tool and the program `adversary`. NAME alone is the C library's own
@@ -16,6 +17,7 @@ import argparse
 import json
 import os
 import pathlib
+import re
 import subprocess
 import sys
 import tempfile
@@ -32,12 +34,13 @@ SYSTEM_CALLS_MAX = {"malloc": 3, "calloc": 1, "realloc": 1, "aligned_alloc": 1, 
 SYSTEM_CALLS_STEADY_MAX = 0
 
 
-def run(directory, library, program, options=()):
+def run(directory, library, program, options=(), settings=()):
     """Runs a program under callcost; its figures and what the tool had to say."""
     with tempfile.TemporaryDirectory() as scratch:
         out = pathlib.Path(scratch) / "figures.json"
         environment = {k: v for k, v in os.environ.items() if not k.startswith(("LD_", "MALLOW_"))}
         environment.update(VALGRIND_LIB=str(directory / "callcost"), LD_BIND_NOW="1")
+        environment.update(setting.split("=", 1) for setting in settings)
         if library:
             environment["LD_PRELOAD"] = str(library)
         command = ["valgrind", "--tool=callcost", f"--callcost-out={out}", *options, *program]
@@ -48,8 +51,10 @@ def run(directory, library, program, options=()):
 
 
 def adversary(arguments, library, options=()):
-    program = [str(arguments.directory / "adversary"), "--scale", str(arguments.scale), *arguments.program]
-    return run(arguments.directory, library, program, options)
+    late = ["--late"] if arguments.set else []
+    program = [str(arguments.directory / "adversary"), *late, "--scale", str(arguments.scale)]
+    program += ["--seed", str(arguments.seed), *arguments.program]
+    return run(arguments.directory, library, program, options, arguments.set)
 
 
 def allocator(text):
@@ -156,10 +161,32 @@ def check(arguments):
     return 1 if faults else 0
 
 
-def explain(arguments):
-    _, text = adversary(arguments, arguments.allocators[0][1], [f"--callcost-explain={arguments.call}"])
-    print("\n".join(line for line in text.splitlines() if "callcost:" in line))
+def worst_calls(arguments):
+    """Of each kind the most expensive call, and those with more than one system call."""
+    text = explanations(arguments, [f"--callcost-explain-above={arguments.above}"])
+    found = {}
+    for part in text.split("call ")[1:]:
+        number, operation, instructions, kernel = re.match(
+            r"(\d+) is (\w+)\(.*: (\d+) instructions, (\d+) system", part
+        ).groups()
+        del number
+        for key, value in ((operation, int(instructions)), (operation + " kernel", int(kernel))):
+            if value >= found.get(key, (0, ""))[0]:
+                found[key] = (value, part)
+    print("".join(dict.fromkeys("call " + part for _, part in found.values())))
     return 0
+
+
+def explain(arguments):
+    print(explanations(arguments, [f"--callcost-explain={arguments.call}"]))
+    return 0
+
+
+def explanations(arguments, options):
+    """What the tool says about calls, a line a function: those with the most instructions first."""
+    _, text = adversary(arguments, arguments.allocators[0][1], ["--read-inline-info=yes", *options])
+    lines = [line.partition("callcost: ")[2] for line in text.splitlines() if "callcost: " in line]
+    return "".join(line + "\n" for line in lines)
 
 
 def self_test(arguments):
@@ -181,15 +208,27 @@ def self_test(arguments):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     commands = parser.add_subparsers(dest="command", required=True)
-    for name, function in (("table", table), ("show", show), ("check", check), ("explain", explain), ("self", self_test)):
+    functions = {
+        "table": table,
+        "show": show,
+        "check": check,
+        "worst": worst_calls,
+        "explain": explain,
+        "self": self_test,
+    }
+    for name, function in functions.items():
         command = commands.add_parser(name)
         command.set_defaults(function=function)
         command.add_argument("--directory", type=lambda text: pathlib.Path(text).resolve(), required=True)
         command.add_argument("--program", action="append", default=[])
+        command.add_argument("--set", action="append", default=[], metavar="NAME=VALUE", help="of the environment")
         command.add_argument("--scale", type=int, default=1)
+        command.add_argument("--seed", type=int, default=0, help="another order of what is random")
         command.add_argument("--json", type=pathlib.Path)
         if name != "self":
             command.add_argument("allocators", type=allocator, nargs="+" if name == "table" else 1)
+        if name == "worst":
+            command.add_argument("--above", type=int, default=500)
         if name == "explain":
             command.add_argument("call", type=int)
     arguments = parser.parse_args()

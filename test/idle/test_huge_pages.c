@@ -14,7 +14,7 @@
 #include <sys/prctl.h>
 #include <sys/wait.h>
 
-enum { SKIPPED = 77, FILL = 96 << 20, BLOCK = 1000, PROMOTE_MS = 60000, NEVER_MS = 3000 };
+enum { SKIPPED = 77, FILL = 96 << 20, BLOCK = 1000, PROMOTE_MS = 150000, NEVER_MS = 3000 };
 
 static const char setting_path[] = "/sys/kernel/mm/transparent_hugepage/enabled";
 
@@ -202,19 +202,24 @@ static void what_two_processes_share_stays_shared(void)
     struct load shared;
     struct load own;
     need_kernel();
+    int stays[2]; // the child does, as long as the parent holds the other end
+    CHECK(pipe(stays) == 0, "pipe");
     load_fill(&shared, FILL / BLOCK, BLOCK);
     const pid_t child = fork();
     CHECK(child >= 0, "fork");
+    close(stays[child == 0 ? 1 : 0]);
     load_fill(&own, FILL / BLOCK, BLOCK);
     CHECK(wait_for_huge(FILL / KIB * 3 / 4, PROMOTE_MS), "%zu KiB huge after %d ms", huge_kib(), PROMOTE_MS);
-    rest_ms(child == 0 ? 4000 : 6000);
+    rest_ms(4000);
     CHECK(huge_kib() <= FILL / KIB + 8 * KIB, "%zu KiB huge of %zu that are not shared", huge_kib(), (size_t)FILL / KIB);
     load_check(&shared);
     load_check(&own);
     if (child == 0) {
-        _exit(0);
+        char byte;
+        _exit(read(stays[0], &byte, 1) != 0);
     }
     int status = 0;
+    close(stays[1]);
     CHECK(waitpid(child, &status, 0) == child && status == 0, "the child: %d", status);
     // Nobody else has them any more; the program goes on growing.
     struct load more;

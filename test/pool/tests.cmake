@@ -5,6 +5,7 @@ if(MALLOW_SANITIZE)
 endif()
 if(CMAKE_BUILD_TYPE STREQUAL "Release") # with assertions the counts are others
     mallow_linked(pool.bound "check;plain;native" pool/test_bound.c)
+    set_tests_properties(pool.bound PROPERTIES TIMEOUT 600) # a context switch an instruction
 endif()
 mallow_linked(pool.kernel "check;plain;native" pool/test_kernel.c)
 

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: MIT
 // MALLOW_MODE=realtime, preloaded: after start no page fault, and no system call (a seccomp filter kills
-// the process for any but those that the test itself makes); what does not fit is NULL with ENOMEM, and
-// everything that comes back can be used again. The reserve is 32 MiB, for threads 96 (tests.cmake).
+// the process for any but those that the test itself makes), which means that nobody waits for a lock
+// either, whatever other threads do, and wherever they have been stopped; what does not fit is NULL with
+// ENOMEM, and everything that comes back can be used again. The reserve is 32 MiB, for threads 96
+// (tests.cmake).
 #include "../support/check.h"
 
 #include <errno.h>
@@ -9,6 +11,7 @@
 #include <linux/seccomp.h>
 #include <malloc.h>
 #include <pthread.h>
+#include <signal.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
@@ -29,8 +32,7 @@ static unsigned char *stack_of_worker;
 #define ALLOW(number)                                                                              \
     BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, (number), 0, 1), BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW)
 
-// Threads that meet at the arena's lock may wait: futex. With one thread there is nobody to wait for.
-static void enter_sandbox(bool waiting)
+static void enter_sandbox(void)
 {
     struct sock_filter filter[] = {
         BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
@@ -39,7 +41,10 @@ static void enter_sandbox(bool waiting)
         ALLOW(SYS_newfstatat), // this and the next: what stdio asks before a CHECK says its line
         ALLOW(SYS_lseek),
         ALLOW(SYS_exit_group),
-        ALLOW((waiting ? SYS_futex : SYS_write)),
+        ALLOW(SYS_tgkill), // to stop a thread, and what that takes
+        ALLOW(SYS_getpid),
+        ALLOW(SYS_rt_sigprocmask),
+        ALLOW(SYS_rt_sigreturn),
         BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_KILL_PROCESS),
     };
     const struct sock_fprog program = {COUNT_OF(filter), filter};
@@ -122,7 +127,7 @@ static size_t fill(size_t size)
 
 static void check_one_thread(void)
 {
-    enter_sandbox(false);
+    enter_sandbox();
     const long before = faults();
     churn(STEPS, RESERVE / 4, 0, SLOTS);
     static const size_t sizes[] = {300, 5000, 70000, 600000, 300};
@@ -166,13 +171,73 @@ static void check_threads(void)
     }
     while (atomic_load(&ready) < 3) {
     }
-    enter_sandbox(true);
+    enter_sandbox();
     const long before = faults();
     atomic_store(&go, 1);
     churn(STEPS / 8, RESERVE / 16, 0, SLOTS / 4);
     while (atomic_load(&done) < 3) {
     }
     CHECK(faults() == before, "%ld page faults", faults() - before);
+}
+
+// Stops a thread wherever it is, in malloc or out of it.
+static atomic_uint stopped, stop_wanted;
+
+static void stop_here(int number)
+{
+    (void)number;
+    atomic_store(&stopped, 1);
+    while (atomic_load(&stop_wanted) != 0) {
+    }
+    atomic_store(&stopped, 0);
+}
+
+// Slabs and large blocks come and go all the time: what takes most of the ways to the reserve.
+static void *busy_worker(void *unused)
+{
+    unsigned char stack[64 << 10];
+    memset(stack, 1, sizeof stack);
+    stack_of_worker = stack;
+    (void)unused;
+    void *blocks[64] = {NULL};
+    uint64_t chance = 12345;
+    free(malloc(10));
+    atomic_fetch_add(&ready, 1);
+    for (;;) {
+        void **const block = &blocks[next(&chance) % COUNT_OF(blocks)];
+        free(*block);
+        *block = malloc(next(&chance) % 3 == 0 ? 70000 + next(&chance) % 300000 : 2000 + next(&chance) % 60000);
+    }
+    return NULL;
+}
+
+// With a lock, sooner or later the other thread would be stopped while it has it.
+static void check_stopped(void)
+{
+    pthread_t thread;
+    const struct sigaction action = {.sa_handler = stop_here};
+    sigaction(SIGUSR1, &action, NULL);
+    CHECK(pthread_create(&thread, NULL, busy_worker, NULL) == 0, "thread");
+    while (atomic_load(&ready) < 1) {
+    }
+    churn(1000, RESERVE / 16, 0, SLOTS / 4);
+    pthread_kill(thread, 0); // resolved, and its pages there
+    enter_sandbox();
+    for (unsigned round = 0; round < 3000; round++) {
+        atomic_store(&stop_wanted, 1);
+        pthread_kill(thread, SIGUSR1);
+        while (atomic_load(&stopped) == 0) {
+        }
+        for (unsigned i = 0; i < 4; i++) {
+            churn(40, RESERVE / 4, 0, 40);
+            void *const block = malloc(100000 + 65536 * i);
+            CHECK(block != NULL, "round %u", round);
+            free(block);
+        }
+        atomic_store(&stop_wanted, 0);
+        while (atomic_load(&stopped) != 0) {
+        }
+    }
 }
 
 static size_t locked_kilobytes(void)
@@ -204,6 +269,8 @@ int main(int count, char **arguments)
         CHECK(locked_kilobytes() >= RESERVE >> 10, "%zu kB are locked", locked_kilobytes());
     } else if (strcmp(what, "threads") == 0) {
         check_threads();
+    } else if (strcmp(what, "stopped") == 0) {
+        check_stopped();
     } else {
         check_one_thread();
     }

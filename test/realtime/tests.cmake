@@ -3,11 +3,12 @@ if(MALLOW_SANITIZE)
     return()
 endif()
 mallow_program(realtime realtime/test_realtime.c)
-foreach(what one threads locked)
+foreach(what one threads stopped locked)
     mallow_add(realtime.${what} "check;plain;native" realtime ${what})
     set_tests_properties(realtime.${what} PROPERTIES ENVIRONMENT
         "${preload};MALLOW_MODE=realtime;MALLOW_REALTIME_RESERVE=32M")
 endforeach()
 # Four threads with some 70 size classes each: a slice for each of them, and room for what is live.
-set_tests_properties(realtime.threads PROPERTIES ENVIRONMENT
+set_tests_properties(realtime.threads realtime.stopped PROPERTIES ENVIRONMENT
     "${preload};MALLOW_MODE=realtime;MALLOW_REALTIME_RESERVE=96M")
+mallow_linked(realtime.heap "check;plain;native" realtime/test_heap.c)

@@ -44,6 +44,13 @@ class State(TreeTest):
 
 
 class Exports(TreeTest):
+    def test_inline_functions_are_not_exported(self):
+        self.write(
+            "include/mallow/inline.h",
+            "int mw_out(int);\nstatic inline int mw_in(int a) {\n    return mw_out(a);\n}\n",
+        )
+        self.assertEqual(set(tidy_symbols.public_names(self.root)), {"mw_out"})
+
     def test_public_names_are_functions_only(self):
         self.write(
             "include/mallow/a.h",

@@ -121,7 +121,8 @@ static void change(struct unit_chance *chance) {
         chunk_map_clean(&map, chunk, slice, count);
         memset(&model[chunk][slice], CLEAN, count);
     } else {
-        assert_int_equal(chunk_map_take(&map, chunk, slice, count), dirty_count);
+        assert_int_equal(chunk_map_dirty(&map, chunk, slice, count), dirty_count);
+        chunk_map_take(&map, chunk, slice, count);
         memset(&model[chunk][slice], USED, count);
     }
     check_chunk(chunk);
@@ -208,7 +209,8 @@ CASE(a_single_slice_is_the_lowest_dirty_one_of_all_else_the_lowest_free_one) {
     chunk_map_clean(&map, 250, 9, 3);
     place = chunk_map_find(&map, 1, 1);
     assert_true(place.found && place.chunk_index == 280 && place.slice_index == 1);
-    assert_int_equal(chunk_map_take(&map, 280, 1, 1), 1);
+    assert_int_equal(chunk_map_dirty(&map, 280, 1, 1), 1);
+    chunk_map_take(&map, 280, 1, 1);
     place = chunk_map_find(&map, 1, 1);
     assert_true(place.found && place.chunk_index == 7 && place.slice_index == 3);
 }

@@ -45,7 +45,7 @@ static void keep_all(void) {
 
 static void check_counts(void) {
     size_t cached = 0;
-    for (unsigned i = 0; i < set->cache.count; i++) {
+    for (unsigned i = 0; set->cache.pieces != NULL && i < MALLOW_HUGE_CACHE_COUNT; i++) {
         cached += set->cache.pieces[i].bytes;
     }
     const struct huge_room *const room = &set->cache.room;

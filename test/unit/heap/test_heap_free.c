@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Heap: telling what a pointer is, freeing, and stopping at misuse with the right words.
+#include <pthread.h>
+
 #include "heap/heap_fast.h"
 
 #include "heap_world.h"
@@ -254,6 +256,31 @@ CASE(a_lent_block_comes_back_when_its_slab_ceases_to_be_full) {
     heap_world_check(&world, heap);
 }
 
+// As a thread that has freed the last block of a full slab, and then finds that the owner was faster.
+static void *put_back_soon(void *slab) {
+    for (unsigned round = 64; round < 164; round++) {
+        os_pause(round);
+    }
+    slab_change_owner(slab, (uintptr_t)heap | SLAB_OWNER_FULL);
+    return slab;
+}
+
+CASE(a_lent_block_comes_back_to_a_slab_that_somebody_is_looking_at) {
+    static uintptr_t blocks[MALLOW_SLAB_CAPACITY_MAX];
+    unsigned count;
+    pthread_t other;
+    struct slab *const slab = full_slab(blocks, &count);
+    assert_true(heap_free_hot(heap, blocks[3]));
+    slab_set_owner(slab, 0);
+    assert_int_equal(pthread_create(&other, NULL, put_back_soon, slab), 0);
+    heap_return_lent(heap, slab->class_index);
+    assert_int_equal(pthread_join(other, NULL), 0);
+    assert_false(slab_has_lent(heap_current_slab(heap, slab->class_index)));
+    assert_int_equal(slab->used_count, slab->capacity_count - 1U);
+    assert_int_equal(kind_of(blocks[3]), HEAP_BLOCK_NONE);
+    check_again();
+}
+
 CASE(a_lent_block_that_is_freed_again_stops_the_program) {
     static uintptr_t blocks[MALLOW_SLAB_CAPACITY_MAX];
     unsigned count;
@@ -282,6 +309,7 @@ int main(void) {
         HEAP_CASE(a_free_turns_a_full_slab_into_a_queued_one_and_an_empty_one_is_given_back),
         HEAP_CASE(a_full_slab_lends_a_block_which_is_handed_out_next_and_stays_full),
         HEAP_CASE(a_lent_block_comes_back_when_its_slab_ceases_to_be_full),
+        HEAP_CASE(a_lent_block_comes_back_to_a_slab_that_somebody_is_looking_at),
         HEAP_CASE(a_lent_block_that_is_freed_again_stops_the_program),
     };
     return cmocka_run_group_tests(cases, NULL, NULL);

@@ -160,6 +160,7 @@ static void settle_all(void) {
     struct os *const os = &world.arena.os;
     while (arena_owes(&world.arena.arenas) || huge_owes(&world.huges)) {
         const uint64_t entries = os_entries(os);
+        heap_begin_effort();
         heap_settle(&world.shared, entries);
         assert_true(os_entries(os) <= entries + 1);
     }

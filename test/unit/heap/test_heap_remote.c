@@ -43,6 +43,7 @@ static void allocate_many(void) {
 // As a thread that does not own the slab would.
 static void free_elsewhere(uintptr_t address) {
     struct slab *const slab = slab_of(address);
+    heap_begin_effort();
     heap_free_remote(&world.shared, slab, arena_remote_of(&world.arena.arenas, slab),
                      slab_index_of(slab, address));
 }

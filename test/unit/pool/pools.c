@@ -79,19 +79,23 @@ struct mw_pool *pools_create(struct pools_case *it) {
 
 // ---- The audit ----------------------------------------------------------------------------------
 
-// Free blocks by their bits; each group on the list iff its summary says so.
+// Free blocks by their owner's bits, or those of others; each group on the list iff its summary
+// says so.
 static size_t audit_area(const struct pool_area *area) {
     size_t free_count = 0;
-    for (size_t first = 0; first < area->count; first += 4096) {
+    for (size_t first = 0; first < area->full_count; first += 4096) {
         const struct pool_group *const group = &area->groups[first / 4096];
-        assert_int_equal(group->base, area->start + first * area->block_bytes);
+        assert_int_equal(group->base, area->start + first * area->owner->lane.block_bytes);
         for (size_t word = 0; word < 64; word++) {
-            const bool exists = first + word * 64 < area->count;
+            const size_t at = first / 64 + word;
+            const bool exists = at * 64 < area->full_count;
             const uint64_t bits = exists ? group->words[word] : 0;
+            const uint64_t remote = exists && area->remote_words != NULL ? area->remote_words[at] : 0;
             assert_int_equal(group->summary >> word & 1, bits != 0);
-            free_count += bits_count(bits);
-            if (exists && area->count - first - word * 64 < 64) {
-                assert_int_equal(bits >> (area->count - first - word * 64), 0);
+            assert_int_equal(bits & remote, 0);
+            free_count += bits_count(bits | remote);
+            if (exists && area->full_count - at * 64 < 64) {
+                assert_int_equal((bits | remote) >> (area->full_count - at * 64), 0);
             }
         }
         bool listed = false;
@@ -104,6 +108,26 @@ static size_t audit_area(const struct pool_area *area) {
     return free_count;
 }
 
+// The lane's word is one of its class's, and its base that word's first block.
+static void audit_lane(const struct mw_pool *pool, const struct pool_class *class) {
+    const struct mw_pool_lane *const lane = &class->lane;
+    bool found = false;
+    for (size_t i = 0; i < pool->memory_count; i++) {
+        const struct pool_area *const areas =
+            (const struct pool_area *)(uintptr_t)(pool->memories[i] + 1);
+        for (size_t place = 0; place < pool->class_count; place++) {
+            const struct pool_area *const area = &areas[place];
+            const size_t word = (size_t)(lane->word - area->words);
+            if (area->owner == class && lane->word >= area->words &&
+                word < (area->full_count + 63) / 64) {
+                assert_int_equal(lane->base, area->start + word * 64 * lane->block_bytes);
+                found = true;
+            }
+        }
+    }
+    assert_true(found);
+}
+
 void pools_audit(const struct mw_pool *pool) {
     size_t free_count[MW_POOL_CLASSES_MAX] = {0}, capacity[MW_POOL_CLASSES_MAX] = {0};
     for (size_t i = 0; i < pool->memory_count; i++) {
@@ -111,17 +135,17 @@ void pools_audit(const struct mw_pool *pool) {
             (const struct pool_area *)(uintptr_t)(pool->memories[i] + 1);
         for (size_t place = 0; place < pool->class_count; place++) {
             free_count[areas[place].owner->rank] += audit_area(&areas[place]);
-            capacity[areas[place].owner->rank] += areas[place].count;
+            capacity[areas[place].owner->rank] += areas[place].full_count;
         }
     }
     for (size_t rank = 0; rank < pool->class_count; rank++) {
-        const struct pool_class *const class = &pool->classes[rank];
-        const uintptr_t last = pool_last_get(class);
+        const struct pool_class *const class = pool_class_at(pool, rank);
         assert_int_equal(class->rank, rank);
         assert_int_equal(class->capacity, capacity[rank]);
-        assert_int_equal(class->used + free_count[rank] + (last & POOL_HOT), capacity[rank]);
-        assert_true(class->peak >= class->used);
-        assert_true(last == 0 || class->group != NULL);
-        assert_int_equal((pool->room[rank / 64] >> (rank % 64) & 1) != 0, class->group != NULL);
+        assert_int_equal(mw_pool_used_count(pool, class->index) + free_count[rank], capacity[rank]);
+        assert_true(class->lane.headroom >= 0);
+        assert_true(!pool->fallback || (pool->room[rank / 64] >> (rank % 64) & 1) ==
+                                           (class->group != NULL));
+        audit_lane(pool, class);
     }
 }

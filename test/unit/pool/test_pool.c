@@ -41,6 +41,26 @@ static size_t model_class(size_t size) {
     return best;
 }
 
+// Some classes are also used by their lanes: what the two ways do must be the same.
+static bool by_lanes;
+
+static void *alloc_by_lane(struct mw_pool *pool, size_t size, enum mw_pool_status *status) {
+    const size_t class_index = model_class(size);
+    struct mw_pool_lane *const lane =
+        class_index != SIZE_MAX ? mw_pool_lane_of(pool, class_index) : NULL;
+    if (size == 0 || lane == NULL || it.config.fallback) {
+        return mw_pool_alloc_status(pool, size, status);
+    }
+    void *const block = mw_pool_take(pool, lane);
+    *status = block != NULL ? MW_POOL_OK : mw_pool_last_status(pool);
+    return block;
+}
+
+static enum mw_pool_status free_by_lane(struct mw_pool *pool, void *block, size_t class_index) {
+    struct mw_pool_lane *const lane = by_lanes ? mw_pool_lane_of(pool, class_index) : NULL;
+    return lane != NULL ? mw_pool_give(pool, lane, block) : mw_pool_free(pool, block);
+}
+
 static void check_null(enum mw_pool_status status, size_t size, size_t class_index) {
     size_t largest = 0;
     for (size_t i = 0; i < it.config.class_count; i++) {
@@ -59,7 +79,8 @@ static void check_null(enum mw_pool_status status, size_t size, size_t class_ind
 
 static void model_alloc(struct mw_pool *pool, size_t size) {
     enum mw_pool_status status = MW_POOL_NULL_ARGUMENT;
-    unsigned char *const block = mw_pool_alloc_status(pool, size, &status);
+    unsigned char *const block = by_lanes ? alloc_by_lane(pool, size, &status)
+                                          : mw_pool_alloc_status(pool, size, &status);
     const size_t expected = size == 0 ? SIZE_MAX : model_class(size);
     if (block == NULL) {
         check_null(status, size, expected);
@@ -83,8 +104,11 @@ static void model_alloc(struct mw_pool *pool, size_t size) {
 static void model_free(struct mw_pool *pool, size_t at) {
     unsigned char *const block = live[at].block;
     assert_true(unit_is_all(block, live[at].tag, it.planned[live[at].class_index].block_bytes));
-    assert_int_equal(mw_pool_free(pool, block), MW_POOL_OK);
-    assert_int_equal(mw_pool_free(pool, block), MW_POOL_DOUBLE_FREE);
+    const size_t class_index = live[at].class_index;
+    const size_t other = (class_index + 1) % it.config.class_count; // any lane will do for a free
+    assert_int_equal(free_by_lane(pool, block, at % 3 == 0 ? other : class_index), MW_POOL_OK);
+    assert_int_equal(free_by_lane(pool, block, class_index), MW_POOL_DOUBLE_FREE);
+    assert_int_equal(free_by_lane(pool, block, other), MW_POOL_DOUBLE_FREE);
     assert_int_equal(mw_pool_find(pool, block, NULL), MW_POOL_DOUBLE_FREE);
     used[live[at].class_index]--;
     freed[((uintptr_t)block >> 4) % 64] = block;
@@ -150,7 +174,9 @@ CASE(operations_by_chance_agree_with_a_model) {
         do {
             pools_by_chance(&it, &chance);
         } while (it.plan.payload_bytes > 2 << 20);
+        by_lanes = i % 2 != 0;
         model_run(pools_create(&it), &chance, 3000);
+        by_lanes = false;
         pools_check_guards();
     }
 }
@@ -162,7 +188,87 @@ CASE(small_pools_run_dry_and_recover_again_and_again) {
         plain(5, sizes, 1 + unit_below(&chance, 130));
         it.config.fallback = i % 2 != 0;
         it.config.remote = i % 3 == 0;
+        by_lanes = i % 5 == 0;
         model_run(pools_create(&it), &chance, 4000);
+        by_lanes = false;
+    }
+}
+
+CASE(any_value_whatever_may_be_given_to_any_lane) {
+    struct unit_chance chance = unit_chance_begin();
+    for (int i = 0; i < 40; i++) {
+        pools_by_chance(&it, &chance);
+        struct mw_pool *const pool = pools_create(&it);
+        if (it.config.check_owner) {
+            assert_null(mw_pool_lane_of(pool, 0));
+            continue;
+        }
+        assert_null(mw_pool_lane_of(pool, it.config.class_count));
+        for (int value = 0; value < 5000; value++) {
+            uintptr_t address = unit_next(&chance) >> unit_below(&chance, 64);
+            address = value % 2 != 0 ? (uintptr_t)it.config.memory + address % (2 * it.plan.pool_bytes)
+                                     : ~address;
+            struct mw_pool_lane *const lane =
+                mw_pool_lane_of(pool, unit_next(&chance) % it.config.class_count);
+            const enum mw_pool_status expected = mw_pool_find(pool, (void *)address, NULL);
+            assert_int_equal(mw_pool_give(pool, lane, (void *)address), expected);
+        }
+        pools_audit(pool);
+    }
+}
+
+// ---- Others' frees, told from the owner's side --------------------------------------------------
+
+// Blocks freed by either way come back, one by one or by the word, with and without fallback; and
+// occupancy is exact all the while.
+CASE(what_others_free_is_live_again_and_counted) {
+    struct unit_chance chance = unit_chance_begin();
+    static const size_t sizes[] = {16, 64, 160};
+    for (int i = 0; i < 40; i++) {
+        plain(3, sizes, 1 + unit_below(&chance, 9000));
+        it.config.remote = true;
+        it.config.fallback = i % 2 != 0;
+        struct mw_pool *const pool = pools_create(&it);
+        memset(used, 0, sizeof used);
+        size_t count = 0;
+        static void *blocks[3 * 9000];
+        static size_t classes[3 * 9000];
+        for (unsigned operation = 0; operation < 60000; operation++) {
+            const bool growing = operation / 20000 != 1 ? unit_below(&chance, 8) < 6 : unit_below(&chance, 8) < 2;
+            if (growing) {
+                const size_t wanted = unit_below(&chance, 3);
+                void *const block = mw_pool_alloc(pool, sizes[wanted]);
+                const bool full = used[wanted] == it.planned[wanted].capacity_count;
+                if (block == NULL || !full) {
+                    assert_true((block == NULL) == (model_class(sizes[wanted]) == SIZE_MAX || (full && i % 2 == 0)));
+                }
+                if (block != NULL) {
+                    blocks[count] = block;
+                    assert_int_equal(mw_pool_find(pool, block, &classes[count]), MW_POOL_OK);
+                    assert_int_equal(classes[count], model_class(sizes[wanted]));
+                    used[classes[count++]]++;
+                }
+            } else if (count > 0) {
+                const size_t at = unit_next(&chance) % count;
+                const bool remote = unit_below(&chance, 3) != 0;
+                assert_int_equal(remote ? mw_pool_free_remote(pool, blocks[at]) : mw_pool_free(pool, blocks[at]), MW_POOL_OK);
+                assert_int_equal(mw_pool_free(pool, blocks[at]), MW_POOL_DOUBLE_FREE);
+                assert_int_equal(mw_pool_free_remote(pool, blocks[at]), MW_POOL_DOUBLE_FREE);
+                used[classes[at]]--;
+                blocks[at] = blocks[--count];
+                classes[at] = classes[count];
+            }
+            if (operation % 997 == 0) {
+                (void)mw_pool_collect(pool, unit_below(&chance, 4));
+            }
+            if (operation % 3000 == 0) {
+                pools_audit(pool);
+            }
+            for (size_t class = 0; class < 3; class++) {
+                assert_int_equal(mw_pool_used_count(pool, class), used[class]);
+            }
+        }
+        pools_audit(pool);
     }
 }
 
@@ -311,15 +417,15 @@ CASE(fallback_takes_the_next_bigger_class_with_room) {
 CASE(blocks_too_big_to_multiply_are_divided) {
     static const size_t size = ((size_t)5 << 32) + 48; // address space alone: only numbers are used
     plain(1, &size, 1);
-    struct pool_area area = {.start = 4096, .block_bytes = size, .count = (size_t)1 << 28};
-    struct pool_class class = {.block_bytes = size, .alignment = 16};
+    struct pool_area area = {.start = 4096, .full_count = (size_t)1 << 28};
+    struct pool_class class = {.lane.block_bytes = size, .alignment = 16};
     area.owner = &class;
-    for (size_t index = 0; index < area.count; index += area.count / 1000) {
+    for (size_t index = 0; index < area.full_count; index += area.full_count / 1000) {
         assert_int_equal(pool_index_in(&area, area.start + index * size), index);
         assert_int_equal(pool_index_in(&area, area.start + index * size + 16), SIZE_MAX);
         assert_int_equal(pool_index_in(&area, area.start + index * size - 16), SIZE_MAX);
     }
-    assert_int_equal(pool_index_in(&area, area.start + area.count * size), SIZE_MAX);
+    assert_int_equal(pool_index_in(&area, area.start + area.full_count * size), SIZE_MAX);
 }
 
 // ---- Attached memory ----------------------------------------------------------------------------
@@ -418,6 +524,8 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(operations_by_chance_agree_with_a_model),
         cmocka_unit_test(small_pools_run_dry_and_recover_again_and_again),
+        cmocka_unit_test(any_value_whatever_may_be_given_to_any_lane),
+        cmocka_unit_test(what_others_free_is_live_again_and_counted),
         cmocka_unit_test(every_address_is_told_from_a_block),
         cmocka_unit_test(any_value_whatever_may_be_freed),
         cmocka_unit_test(a_block_of_another_pool_is_foreign),

@@ -1,0 +1,92 @@
+// SPDX-License-Identifier: MIT
+// mallow: heaps with a stated reserve, for the part of a program that must not wait.
+//
+// A heap takes its whole reserve when it is made, in chunks of 2 MiB, brought in and locked if asked
+// to. From then on every call below marked REAL TIME
+//   - makes no system call, and meets no page fault in blocks or bookkeeping (where prefaulted);
+//   - takes no lock: another thread may be stopped anywhere, in a call of this heap too, and does not
+//     hold this one up. What other threads free comes back by compare and swap;
+//   - fails with NULL and errno = ENOMEM when the reserve is used up, and says why in
+//     mw_heap_last_status. The reserve is also the heap's limit: it never grows.
+// The rest of the program goes on with malloc as ever. (MALLOW_MODE=realtime does the same for all of
+// malloc, see the guide.)
+//
+// A heap is for one thread at a time. Its blocks are blocks like any other: every thread may free one
+// with mw_free or free, ask for its usable size, read and write it.
+#ifndef MALLOW_HEAP_H
+#define MALLOW_HEAP_H
+
+#include <mallow/mallow.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+enum mw_heap_status {
+    MW_HEAP_OK = 0,
+    MW_HEAP_BAD_CONFIG = 1,    // a NULL pointer, a size_bytes of another structure, no reserve
+    MW_HEAP_SEALED = 2,        // MALLOW_MODE=realtime: all memory is set apart already
+    MW_HEAP_NO_MEMORY = 3,     // the reserve could not be had
+    MW_HEAP_NOT_PREFAULTED = 4, // the kernel gave no pages for it
+    MW_HEAP_NOT_LOCKED = 5,    // brought in, but not locked: see RLIMIT_MEMLOCK
+    MW_HEAP_EXHAUSTED = 6,     // no room just now: what is freed makes some
+    MW_HEAP_TOO_BIG = 7,       // larger than any block of a heap: 1 MiB, or aligned to more than that
+};
+
+// One English sentence a status, without a full stop; never NULL.
+MW_API const char *mw_heap_status_text(enum mw_heap_status status);
+
+// Begin with a zeroed structure.
+struct mw_heap_config {
+    size_t size_bytes;    // sizeof(struct mw_heap_config) of the caller
+    size_t reserve_bytes; // rounded up to 2 MiB; see mw_heap_malloc for what it holds
+    bool prefault;        // touch every page now
+    bool lock;            // lock every page in memory, which prefaults it as well
+};
+
+struct mw_heap;
+
+// Makes a heap; *heap is NULL on failure, and nothing is kept. A handful of system calls and a few
+// short locks. Any thread.
+MW_API enum mw_heap_status mw_heap_create(const struct mw_heap_config *config, struct mw_heap **heap);
+
+// Ends a heap and gives its reserve back, whatever of it is in use: no block of it may be touched, or
+// freed, any more, by any thread. NULL is passed over.
+MW_API void mw_heap_destroy(struct mw_heap *heap);
+
+// A block of `size` bytes, as mw_malloc. Of the reserve each size class in use takes a slab, mostly
+// of 64 KiB, and blocks above 64 KiB take whole 64 KiB. REAL TIME.
+MW_API MW_MUST_USE MW_SIZE(2) void *mw_heap_malloc(struct mw_heap *heap, size_t size);
+
+// The same, zeroed: the block is written to in the call. REAL TIME.
+MW_API MW_MUST_USE MW_SIZE(2, 3) void *mw_heap_calloc(struct mw_heap *heap, size_t count, size_t size);
+
+// The same, aligned to a power of two (else EINVAL). REAL TIME.
+MW_API MW_MUST_USE void *mw_heap_aligned_alloc(struct mw_heap *heap, size_t alignment, size_t size);
+
+// Resizes a block of this heap, in place or by a copy; NULL leaves the block as it was. REAL TIME.
+MW_API MW_MUST_USE void *mw_heap_realloc(struct mw_heap *heap, void *block, size_t size);
+
+// Frees a block of this heap, or of any, with no atomic operation in the usual case (mw_free by the
+// heap's thread does as well, at the price of another thread's free). REAL TIME.
+MW_API void mw_heap_free(struct mw_heap *heap, void *block);
+
+// Why the last of these calls that returned NULL did so; MW_HEAP_OK: none has.
+MW_API enum mw_heap_status mw_heap_last_status(const struct mw_heap *heap);
+
+struct mw_heap_stats {
+    size_t size_bytes;      // in: sizeof(struct mw_heap_stats) of the caller
+    uint64_t reserve_bytes; // what the heap was given
+    uint64_t free_bytes;    // of that, in no slab or large block
+    uint64_t refused_count; // requests that got NULL
+};
+
+// Fills *stats up to its size_bytes; false (nothing written) if that is less than two fields.
+// O(reserve / 2 MiB), no lock. Any thread.
+MW_API bool mw_heap_stats_get(const struct mw_heap *heap, struct mw_heap_stats *stats);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

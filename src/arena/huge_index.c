@@ -1,0 +1,112 @@
+// SPDX-License-Identifier: MIT
+// Huge index: see huge_index.h.
+#include "arena/huge_index.h"
+
+#include "base/bits.h"
+
+enum {
+    INDEX_FIRST_SHIFT = 20, // smaller pieces are in class 0; those of 64 GiB and more in the last
+    INDEX_STEP_BITS = 2,
+    INDEX_LOOKS = 4, // pieces of one class that are compared
+};
+
+// Not less for a larger size.
+static unsigned index_class(size_t bytes) {
+    if (bytes < (size_t)1 << INDEX_FIRST_SHIFT) {
+        return 0;
+    }
+    const unsigned doubling = bits_highest(bytes);
+    const unsigned step = (unsigned)(bytes >> (doubling - INDEX_STEP_BITS)) &
+                          ((1U << INDEX_STEP_BITS) - 1);
+    const unsigned found = ((doubling - INDEX_FIRST_SHIFT) << INDEX_STEP_BITS) + step;
+    return (unsigned)bits_min(found, HUGE_INDEX_MASKS - 1);
+}
+
+static unsigned index_hash(uintptr_t address) {
+    return (unsigned)(((address >> 12) * UINT64_C(0x9e3779b97f4a7c15)) >> 58);
+}
+
+MALLOW_INTERNAL void huge_index_add(struct huge_index *index, struct huge_mapping piece,
+                                    unsigned number) {
+    const uint64_t bit = UINT64_C(1) << number;
+    const unsigned size = index_class(piece.bytes);
+    index->used |= bit;
+    index->by_size[size] |= bit;
+    index->sizes |= UINT64_C(1) << size;
+    index->by_start[index_hash(piece.address)] |= bit;
+    index->by_end[index_hash(piece.address + piece.bytes)] |= bit;
+}
+
+MALLOW_INTERNAL void huge_index_remove(struct huge_index *index, struct huge_mapping piece,
+                                       unsigned number) {
+    const uint64_t bit = UINT64_C(1) << number;
+    const unsigned size = index_class(piece.bytes);
+    index->used &= ~bit;
+    index->by_size[size] &= ~bit;
+    if (index->by_size[size] == 0) {
+        index->sizes &= ~(UINT64_C(1) << size);
+    }
+    index->by_start[index_hash(piece.address)] &= ~bit;
+    index->by_end[index_hash(piece.address + piece.bytes)] &= ~bit;
+}
+
+MALLOW_INTERNAL unsigned huge_index_starting(const struct huge_index *index,
+                                             const struct huge_mapping *pieces,
+                                             uintptr_t address) {
+    for (uint64_t rest = index->by_start[index_hash(address)]; rest != 0; rest &= rest - 1) {
+        if (pieces[bits_lowest(rest)].address == address) {
+            return bits_lowest(rest);
+        }
+    }
+    return HUGE_INDEX_NONE;
+}
+
+MALLOW_INTERNAL unsigned huge_index_ending(const struct huge_index *index,
+                                           const struct huge_mapping *pieces, uintptr_t address) {
+    for (uint64_t rest = index->by_end[index_hash(address)]; rest != 0; rest &= rest - 1) {
+        const struct huge_mapping *const piece = &pieces[bits_lowest(rest)];
+        if (piece->address + piece->bytes == address) {
+            return bits_lowest(rest);
+        }
+    }
+    return HUGE_INDEX_NONE;
+}
+
+// Of the first few in `mask`: the smallest with at least `bytes` bytes; HUGE_INDEX_NONE: none.
+static unsigned index_smallest(const struct huge_mapping *pieces, uint64_t mask, size_t bytes) {
+    unsigned best = HUGE_INDEX_NONE;
+    size_t have = SIZE_MAX;
+    for (unsigned looks = 0; mask != 0 && looks < INDEX_LOOKS; looks++) {
+        const unsigned number = bits_lowest(mask);
+        mask &= mask - 1;
+        if (pieces[number].bytes >= bytes && pieces[number].bytes < have) {
+            best = number;
+            have = pieces[number].bytes;
+        }
+    }
+    return best;
+}
+
+static unsigned index_largest(const struct huge_mapping *pieces, uint64_t mask) {
+    unsigned best = bits_lowest(mask);
+    for (unsigned looks = 0; mask != 0 && looks < INDEX_LOOKS; looks++) {
+        const unsigned number = bits_lowest(mask);
+        mask &= mask - 1;
+        best = pieces[number].bytes > pieces[best].bytes ? number : best;
+    }
+    return best;
+}
+
+MALLOW_INTERNAL unsigned huge_index_best(const struct huge_index *index,
+                                         const struct huge_mapping *pieces, size_t bytes) {
+    const unsigned size = index_class(bytes);
+    const unsigned found = index_smallest(pieces, index->by_size[size], bytes);
+    if (found != HUGE_INDEX_NONE) {
+        return found;
+    }
+    const uint64_t larger = size < HUGE_INDEX_MASKS - 1
+                                ? index->sizes & (~UINT64_C(0) << (size + 1))
+                                : 0;
+    return larger != 0 ? index_smallest(pieces, index->by_size[bits_lowest(larger)], 0)
+                       : index_largest(pieces, index->by_size[bits_highest(index->sizes)]);
+}

@@ -1,0 +1,161 @@
+// SPDX-License-Identifier: MIT
+// Own heaps: see heap_own.h.
+#include "heap/heap_own.h"
+
+#include "os/os_pages.h"
+
+static void own_keep(struct heap_own *own) {
+    struct heap_shared *const shared = own->shared;
+    os_lock_take(&shared->arenas->lock);
+    own->next = shared->ended;
+    shared->ended = own;
+    os_lock_drop(&shared->arenas->lock);
+}
+
+// A structure that was kept, with room for so many chunks, or for none yet; NULL: none.
+static struct heap_own *own_find(struct heap_shared *shared, size_t chunk_count) {
+    os_lock_take(&shared->arenas->lock);
+    struct heap_own **link = &shared->ended;
+    while (*link != NULL && (*link)->reserve.chunk_limit != 0 &&
+           (*link)->reserve.chunk_limit < chunk_count) {
+        link = &(*link)->next;
+    }
+    struct heap_own *const own = *link;
+    if (own != NULL) {
+        *link = own->next;
+    }
+    os_lock_drop(&shared->arenas->lock);
+    return own;
+}
+
+static struct heap_own *own_new(struct heap_shared *shared, size_t chunk_count) {
+    if (chunk_count > shared->arenas->primary.slice_count / MALLOW_CHUNK_SLICES) {
+        return NULL;
+    }
+    struct heap_own *own = own_find(shared, chunk_count);
+    if (own == NULL) {
+        own = meta_take(shared->meta, sizeof *own);
+    }
+    if (own == NULL) {
+        return NULL;
+    }
+    own->shared = shared;
+    if (own->reserve.chunk_limit == 0 &&
+        !reserve_make(&own->reserve, shared->arenas, chunk_count)) {
+        own->reserve.chunk_limit = 0;
+        own_keep(own);
+        return NULL;
+    }
+    if (own->heap == NULL) {
+        own->heap = heap_create_reserved(shared, &own->reserve);
+    }
+    if (own->heap == NULL) {
+        own_keep(own);
+        return NULL;
+    }
+    return own;
+}
+
+// One whole chunk of the primary arena.
+static bool own_add_chunk(struct heap_own *own) {
+    struct arena_set *const arenas = own->shared->arenas;
+    const struct arena_span span =
+        arena_take_charged(arenas, MALLOW_CHUNK_SLICES, MALLOW_CHUNK_SLICES, OS_CHARGE_HARD);
+    if (span.slab == NULL) {
+        return false;
+    }
+    if (!arena_has_slab(&arenas->primary, span.slab)) {
+        arena_give(arenas, span.slab, MALLOW_CHUNK_SLICES);
+        return false;
+    }
+    const size_t chunk = arena_slice_of(&arenas->primary, span.slab) / MALLOW_CHUNK_SLICES;
+    reserve_add(&own->reserve, chunk, UINT32_MAX);
+    return true;
+}
+
+// The pages of one chunk and of what belongs to it.
+static bool own_bring_in(const struct heap_own *own, size_t i, bool *locked) {
+    const struct arena_set *const arenas = own->shared->arenas;
+    const struct arena *const arena = &arenas->primary;
+    const size_t chunk = own->reserve.chunks[i].chunk_index;
+    const size_t slot = arena_slot_of(arena, chunk * MALLOW_CHUNK_SLICES);
+    return os_bring_in(arena->base + (chunk << MALLOW_CHUNK_SHIFT), MALLOW_CHUNK_BYTES, locked) &&
+           os_bring_in((uintptr_t)&arena->slabs[slot],
+                       MALLOW_CHUNK_SLICES * sizeof *arena->slabs, locked) &&
+           os_bring_in((uintptr_t)&arena->remotes[slot],
+                       MALLOW_CHUNK_SLICES * sizeof *arena->remotes, locked) &&
+           os_bring_in((uintptr_t)&arenas->reserved[chunk], sizeof *arenas->reserved, locked);
+}
+
+static bool own_bring_in_all(const struct heap_own *own, bool *locked) {
+    bool in = os_bring_in((uintptr_t)own->heap, sizeof *own->heap + sizeof *own->heap->medium,
+                          locked) &&
+              os_bring_in((uintptr_t)own, sizeof *own, locked) &&
+              os_bring_in((uintptr_t)own->reserve.chunks,
+                          own->reserve.chunk_count * sizeof *own->reserve.chunks, locked);
+    for (size_t i = 0; in && i < own->reserve.chunk_count; i++) {
+        in = own_bring_in(own, i, locked);
+    }
+    os_bring_in_image(locked);
+    return in;
+}
+
+MALLOW_INTERNAL enum heap_own_result heap_own_create(struct heap_shared *shared, size_t bytes,
+                                                     bool prefault, bool lock,
+                                                     struct heap_own **result) {
+    const size_t chunk_count = bits_max(1, bits_align_up(bytes, MALLOW_CHUNK_BYTES) >>
+                                               MALLOW_CHUNK_SHIFT);
+    struct heap_own *const own = own_new(shared, chunk_count);
+    if (own == NULL) {
+        return HEAP_OWN_NO_MEMORY;
+    }
+    bool in = true;
+    bool locked = lock;
+    while (in && own->reserve.chunk_count < chunk_count) {
+        in = own_add_chunk(own);
+    }
+    const bool had = in;
+    if (in && (prefault || lock)) {
+        in = own_bring_in_all(own, &locked);
+    }
+    own->locked = lock; // some may be, if not all
+    own->last_status = 0;
+    own->refused_count = 0;
+    if (!in || locked != lock) {
+        heap_own_end(own);
+        return !had ? HEAP_OWN_NO_MEMORY : in ? HEAP_OWN_NOT_LOCKED : HEAP_OWN_NOT_IN;
+    }
+    *result = own;
+    return HEAP_OWN_MADE;
+}
+
+// Every span of the chunk becomes free memory, whatever blocks there are.
+static void own_clear_chunk(const struct heap_own *own, size_t chunk) {
+    const struct arena *const arena = &own->shared->arenas->primary;
+    struct slab *const slabs = &arena->slabs[arena_slot_of(arena, chunk * MALLOW_CHUNK_SLICES)];
+    for (unsigned i = 0; i < MALLOW_CHUNK_SLICES;) {
+        const unsigned slice_count = slabs[i].slice_count;
+        if (slabs[i].kind != SLAB_NONE) {
+            slab_clear(&slabs[i]);
+        }
+        i += slice_count != 0 ? slice_count : 1;
+    }
+}
+
+MALLOW_INTERNAL void heap_own_end(struct heap_own *own) {
+    struct arena_set *const arenas = own->shared->arenas;
+    const struct arena *const arena = &arenas->primary;
+    heap_forget(own->heap);
+    for (size_t i = 0; i < own->reserve.chunk_count; i++) {
+        const size_t chunk = own->reserve.chunks[i].chunk_index;
+        own_clear_chunk(own, chunk);
+        __atomic_store_n(&arenas->reserved[chunk], NULL, __ATOMIC_RELEASE);
+        if (own->locked) {
+            (void)os_unlock_pages(arena->base + (chunk << MALLOW_CHUNK_SHIFT), MALLOW_CHUNK_BYTES);
+        }
+        arena_give(arenas, &arena->slabs[arena_slot_of(arena, chunk * MALLOW_CHUNK_SLICES)],
+                   MALLOW_CHUNK_SLICES);
+    }
+    own->reserve.chunk_count = 0;
+    own_keep(own);
+}

@@ -1,0 +1,136 @@
+// SPDX-License-Identifier: MIT
+// Huge index: against a list that is searched from end to end.
+#include "arena/huge_index.h"
+
+#include "../unit.h"
+
+#define MIB ((size_t)1 << 20)
+
+static struct huge_index masks;
+static struct huge_mapping pieces[MALLOW_HUGE_CACHE_COUNT];
+static bool present[MALLOW_HUGE_CACHE_COUNT];
+
+static void begin(void) {
+    memset(&masks, 0, sizeof masks);
+    memset(present, 0, sizeof present);
+}
+
+static void add(unsigned number, uintptr_t address, size_t bytes) {
+    pieces[number] = (struct huge_mapping){address, bytes, false};
+    present[number] = true;
+    huge_index_add(&masks, pieces[number], number);
+}
+
+static void drop(unsigned number) {
+    present[number] = false;
+    huge_index_remove(&masks, pieces[number], number);
+}
+
+static size_t largest(void) {
+    size_t most = 0;
+    for (unsigned i = 0; i < MALLOW_HUGE_CACHE_COUNT; i++) {
+        most = present[i] && pieces[i].bytes > most ? pieces[i].bytes : most;
+    }
+    return most;
+}
+
+static size_t smallest_from(size_t bytes) {
+    size_t least = SIZE_MAX;
+    for (unsigned i = 0; i < MALLOW_HUGE_CACHE_COUNT; i++) {
+        least = present[i] && pieces[i].bytes >= bytes && pieces[i].bytes < least ? pieces[i].bytes
+                                                                                 : least;
+    }
+    return least;
+}
+
+// Pieces of about `bytes` bytes: more than are compared, and the best may not be among those.
+static bool are_many(size_t bytes) {
+    unsigned count = 0;
+    for (unsigned i = 0; i < MALLOW_HUGE_CACHE_COUNT; i++) {
+        count += present[i] && pieces[i].bytes >= bytes / 2 && pieces[i].bytes / 2 <= bytes;
+    }
+    return count > 4;
+}
+
+// What is found need not be the very best, but close to it.
+static void check_best(size_t bytes) {
+    const unsigned best = huge_index_best(&masks, pieces, bytes);
+    assert_true(best < MALLOW_HUGE_CACHE_COUNT && present[best]);
+    const size_t fit = smallest_from(bytes);
+    const size_t found = pieces[best].bytes;
+    if (fit == SIZE_MAX) {
+        assert_true(found + found / 3 >= largest()); // of the same size class
+    } else if (found < bytes) {
+        assert_true(are_many(bytes));
+    } else if (!are_many(bytes)) {
+        assert_true(found >= fit && (found - fit) / 2 <= fit / 3);
+    }
+}
+
+static void check_neighbours(uintptr_t address) {
+    unsigned starting = HUGE_INDEX_NONE;
+    unsigned ending = HUGE_INDEX_NONE;
+    for (unsigned i = 0; i < MALLOW_HUGE_CACHE_COUNT; i++) {
+        starting = present[i] && pieces[i].address == address ? i : starting;
+        ending = present[i] && pieces[i].address + pieces[i].bytes == address ? i : ending;
+    }
+    assert_int_equal(huge_index_starting(&masks, pieces, address), starting);
+    assert_int_equal(huge_index_ending(&masks, pieces, address), ending);
+}
+
+CASE(the_smallest_of_a_few_that_fit_is_found_else_the_largest) {
+    begin();
+    add(3, 0x10000000, 3 * MIB);
+    add(9, 0x20000000, 5 * MIB);
+    add(60, 0x30000000, 5 * MIB + 4096);
+    assert_int_equal(huge_index_best(&masks, pieces, 1), 3);
+    assert_int_equal(huge_index_best(&masks, pieces, 3 * MIB), 3);
+    assert_int_equal(huge_index_best(&masks, pieces, 3 * MIB + 1), 9);
+    assert_int_equal(huge_index_best(&masks, pieces, 5 * MIB + 1), 60);
+    assert_int_equal(huge_index_best(&masks, pieces, 6 * MIB), 60);
+    assert_int_equal(huge_index_best(&masks, pieces, SIZE_MAX), 60);
+    drop(60);
+    assert_int_equal(huge_index_best(&masks, pieces, SIZE_MAX), 9);
+}
+
+CASE(pieces_that_touch_are_found_by_where_they_begin_and_end) {
+    begin();
+    add(0, 0x40000000, 2 * MIB);
+    add(1, 0x40000000 + 4 * MIB, MIB);
+    assert_int_equal(huge_index_ending(&masks, pieces, 0x40000000 + 2 * MIB), 0);
+    assert_int_equal(huge_index_starting(&masks, pieces, 0x40000000 + 4 * MIB), 1);
+    assert_int_equal(huge_index_starting(&masks, pieces, 0x40000000 + 2 * MIB), HUGE_INDEX_NONE);
+    drop(0);
+    assert_int_equal(huge_index_ending(&masks, pieces, 0x40000000 + 2 * MIB), HUGE_INDEX_NONE);
+}
+
+CASE(any_pieces_in_any_order_are_found_as_a_search_of_all_would) {
+    struct unit_chance chance = unit_chance_begin();
+    begin();
+    for (unsigned round = 0; round < 100000; round++) {
+        const unsigned number = unit_below(&chance, MALLOW_HUGE_CACHE_COUNT);
+        if (present[number]) {
+            drop(number);
+        } else { // places that do not overlap
+            add(number, ((uintptr_t)number + 1) << 40,
+                (MIB << unit_below(&chance, round % 7 == 0 ? 15 : 4)) +
+                    unit_below(&chance, 1 << 20) / 4096 * 4096);
+        }
+        const unsigned other = unit_below(&chance, MALLOW_HUGE_CACHE_COUNT);
+        check_neighbours(pieces[other].address);
+        check_neighbours(pieces[other].address + pieces[other].bytes);
+        if (masks.sizes != 0) {
+            check_best(MIB + unit_below(&chance, 1 << 24));
+            check_best(SIZE_MAX);
+        }
+    }
+}
+
+int main(void) {
+    const struct CMUnitTest cases[] = {
+        cmocka_unit_test(the_smallest_of_a_few_that_fit_is_found_else_the_largest),
+        cmocka_unit_test(pieces_that_touch_are_found_by_where_they_begin_and_end),
+        cmocka_unit_test(any_pieces_in_any_order_are_found_as_a_search_of_all_would),
+    };
+    return cmocka_run_group_tests(cases, NULL, NULL);
+}
