@@ -156,7 +156,8 @@ static bool worker_waits_for_caller(const struct worker *worker, uintptr_t calle
     return atomic_load_explicit(&worker->wanted, memory_order_relaxed) &&
            !atomic_load_explicit(&worker->barred, memory_order_relaxed) &&
            atomic_load_explicit(&worker->retry_ms, memory_order_relaxed) == 0 &&
-           worker->process_id != 0 && !worker_caller_is_fit(worker, caller);
+           worker->process_id != 0 && worker_caller_is_told(worker, caller) &&
+           !worker_caller_is_fit(worker, caller);
 }
 
 // Moves the state from NONE to STARTING: for one thread only.

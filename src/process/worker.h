@@ -104,6 +104,8 @@ MALLOW_INTERNAL void worker_fork_child(struct worker *worker);
 // Finds out what lies where.
 MALLOW_INTERNAL void worker_note_callers(struct worker *worker);
 MALLOW_INTERNAL bool worker_caller_is_fit(const struct worker *worker, uintptr_t caller);
+// False: who has made the call cannot be told, nor, most likely, who will make the next.
+MALLOW_INTERNAL bool worker_caller_is_told(const struct worker *worker, uintptr_t caller);
 
 // ---- worker_tick.c: what it does ----------------------------------------------------------------
 

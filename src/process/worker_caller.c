@@ -77,10 +77,19 @@ MALLOW_INTERNAL void worker_note_callers(struct worker *worker) {
     worker->blind = worker->ranges[WORKER_RANGE_LIBC].bytes == 0 || !worker_note_sight(1);
 }
 
+static bool worker_has_range(const struct worker *worker, enum worker_range_of which,
+                             uintptr_t address) {
+    return address - worker->ranges[which].start < worker->ranges[which].bytes;
+}
+
+MALLOW_INTERNAL bool worker_caller_is_told(const struct worker *worker, uintptr_t caller) {
+    return !worker->blind && !worker_has_range(worker, WORKER_RANGE_OWN, caller);
+}
+
 MALLOW_INTERNAL bool worker_caller_is_fit(const struct worker *worker, uintptr_t caller) {
     bool found = worker->blind;
     for (unsigned i = 0; i < WORKER_RANGE_COUNT; i++) {
-        found |= caller - worker->ranges[i].start < worker->ranges[i].bytes;
+        found |= worker_has_range(worker, i, caller);
     }
     return !found;
 }

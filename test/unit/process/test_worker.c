@@ -145,6 +145,7 @@ CASE(the_program_is_a_fit_caller_and_libc_and_the_loader_are_not) {
     worker_note_callers(&worker);
     assert_false(worker.blind);
     assert_true(worker_caller_is_fit(&worker, (uintptr_t)&leave_dirty));
+    assert_true(worker_caller_is_told(&worker, (uintptr_t)&getauxval));
     assert_false(worker_caller_is_fit(&worker, (uintptr_t)&getauxval));
     assert_false(worker_caller_is_fit(&worker, (uintptr_t)dlsym(RTLD_NEXT, "pthread_create")));
     const ElfW(Ehdr) *const loader = (const ElfW(Ehdr) *)getauxval(AT_BASE);
@@ -155,12 +156,14 @@ CASE(where_libc_cannot_be_told_from_the_program_nobody_is) {
     worker_note_callers(&worker);
     worker.blind = true;
     assert_false(worker_caller_is_fit(&worker, (uintptr_t)&leave_dirty));
+    assert_false(worker_caller_is_told(&worker, (uintptr_t)&leave_dirty)); // so steps are done
 }
 
 CASE(ones_own_library_is_no_fit_caller) {
     worker_note_callers(&worker);
     worker.ranges[WORKER_RANGE_OWN] = (struct worker_range){(uintptr_t)&leave_dirty, 16};
     assert_false(worker_caller_is_fit(&worker, (uintptr_t)&leave_dirty + 8));
+    assert_false(worker_caller_is_told(&worker, (uintptr_t)&leave_dirty + 8));
     assert_true(worker_caller_is_fit(&worker, (uintptr_t)&leave_dirty + 16));
 }
 
