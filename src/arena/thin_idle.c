@@ -27,7 +27,7 @@ static uint64_t thin_whole_pages(uint64_t units, size_t page_bytes) {
     return pages;
 }
 
-// Units of pages that are free, as `idle` says, and hold some that were used since they were purged.
+// Units of pages that are free, as `idle` says, and hold some used since they were purged.
 static uint64_t thin_purgeable(const struct thin_slice *slice, uint64_t idle, size_t page_bytes) {
     const uint64_t free_pages = thin_whole_pages(idle & slice->free_units, page_bytes);
     const uint64_t clean = ~thin_whole_pages(~slice->dirty_units, page_bytes);

@@ -9,11 +9,11 @@
 //          Pages are purged with the arena's lock held, so that a span that is given up meanwhile
 //          is not in use again before that is over, and with its heap held: by its own thread, by
 //          a claim if that has ended, through its gate otherwise.
-//          The word that malloc takes from is looked at apart: once it has stayed as it is, its slab
-//          is put to rest (slab_rest), and at a later look its pages go, but for those of the one
-//          block that a malloc which was under way then may still take. They go, too, if the thread
-//          turns out to be asleep. The next malloc of the class takes the slow path, and all is as
-//          before.
+//          The word that malloc takes from, and the hot block, are looked at apart: once they have
+//          stayed as they are, the slab is put to rest (heap_rest.h), and at a later look their
+//          pages go, but for those of a block that a malloc which was under way then may still
+//          take. They go, too, once the thread is seen asleep. The next malloc of the class takes the slow
+//          path, and all is as before.
 #ifndef MALLOW_HEAP_HEAP_HOLES_H
 #define MALLOW_HEAP_HEAP_HOLES_H
 

@@ -169,7 +169,10 @@ MALLOW_INTERNAL struct heap *process_enter(void) {
     if (heap == NULL) {
         return process_enter_fallback(process);
     }
-    atomic_store_explicit(&heap->thread, os_thread_number(), memory_order_relaxed);
+    // Not for the first one: a program with one thread need not touch what this takes.
+    if (atomic_load_explicit(&process->shared.heap_count, memory_order_relaxed) > 1) {
+        atomic_store_explicit(&heap->thread, os_thread_number(), memory_order_relaxed);
+    }
     // The heap first: setting a key beyond the first block of them allocates.
     heap_thread.heap_offset = (uintptr_t)heap - (uintptr_t)&heap_empty;
     if (process->key_valid) {

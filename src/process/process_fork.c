@@ -49,8 +49,10 @@ static void process_fork_child(void) {
     os_lock_renew(&process->fallback_lock);
     os_lock_renew(&process->start_lock);
     worker_fork_child(&process->worker);
-    if (!heap_is_empty(heap_current())) { // the thread goes on under another number
-        atomic_store_explicit(&heap_current()->thread, os_thread_number(), memory_order_relaxed);
+    struct heap *const mine = heap_current();
+    if (!heap_is_empty(mine) && atomic_load_explicit(&mine->thread, memory_order_relaxed) != 0) {
+        // The thread goes on under another number.
+        atomic_store_explicit(&mine->thread, os_thread_number(), memory_order_relaxed);
     }
     // A thread that was collecting for the fallback heap is gone; a new one takes its place.
     struct heap *const fallback =

@@ -14,9 +14,9 @@
 // A lower layer that keeps much free memory raises os.work. A slow call of the program's sees that
 // and starts the thread: at the outermost level, with no lock of ours held, so that what
 // pthread_create allocates is served like any other request; and not on behalf of libc or the
-// loader, which may hold locks that pthread_create takes (worker_caller.c). The thread looks at regular intervals
-// (MALLOW_TICK_MS), gives back what nobody has needed for two of them, and ends when nothing is
-// left for a few more.
+// loader, which may hold locks that pthread_create takes (worker_caller.c). The thread looks at
+// regular intervals (MALLOW_TICK_MS), gives back what nobody has needed for two of them, and ends
+// when nothing is left for a few more.
 #ifndef MALLOW_PROCESS_WORKER_H
 #define MALLOW_PROCESS_WORKER_H
 

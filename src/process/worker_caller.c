@@ -46,24 +46,26 @@ static uintptr_t worker_loader_entry(void) {
     return base != 0 ? base + ((const ElfW(Ehdr) *)base)->e_entry : 0;
 }
 
-// Where the call of worker_probe comes from, if that gets here by a jump, as the slow paths do. What
-// is passed is unknown to the compiler, so that it makes no version for each call.
-static MALLOW_NOINLINE uintptr_t worker_probe_slow(uintptr_t value) {
+// At start, so all is named to lie with what start-up runs (cmake/rare.ld).
+
+// Where the call of worker_note_jump comes from, if that gets here by a jump, as the slow paths do.
+// What is passed is unknown to the compiler, so that it makes no version for each call.
+static MALLOW_NOINLINE uintptr_t worker_note_return(uintptr_t value) {
     compiler_forget(value);
     return (uintptr_t)__builtin_return_address(0);
 }
 
-static MALLOW_NOINLINE uintptr_t worker_probe(uintptr_t value) {
+static MALLOW_NOINLINE uintptr_t worker_note_jump(uintptr_t value) {
     compiler_forget(value);
-    return worker_probe_slow(value);
+    return worker_note_return(value);
 }
 
-// Two calls come from two places. If they look like one, what is seen is a place in worker_probe.
-static MALLOW_NOINLINE bool worker_sees_callers(uintptr_t value) {
+// Two calls come from two places. If they look like one, a place in worker_note_jump is seen.
+static MALLOW_NOINLINE bool worker_note_sight(uintptr_t value) {
     compiler_forget(value);
-    const uintptr_t first = worker_probe(value);
+    const uintptr_t first = worker_note_jump(value);
     compiler_forget(value);
-    const uintptr_t second = worker_probe(value);
+    const uintptr_t second = worker_note_jump(value);
     return first != second;
 }
 
@@ -72,7 +74,7 @@ MALLOW_INTERNAL void worker_note_callers(struct worker *worker) {
                                    {(uintptr_t)&getauxval, worker_loader_entry(),
                                     (uintptr_t)&pthread_create, (uintptr_t)&worker_note_callers}};
     (void)dl_iterate_phdr(worker_note_object, &search);
-    worker->blind = worker->ranges[WORKER_RANGE_LIBC].bytes == 0 || !worker_sees_callers(1);
+    worker->blind = worker->ranges[WORKER_RANGE_LIBC].bytes == 0 || !worker_note_sight(1);
 }
 
 MALLOW_INTERNAL bool worker_caller_is_fit(const struct worker *worker, uintptr_t caller) {

@@ -82,11 +82,12 @@ static size_t view_last_used(const struct slab_view *view, size_t first, size_t 
 // Where to go on after the free blocks [first, end), which are no hole: behind the last block in use
 // that touches the first whole page from `first` on. So a slab takes as many steps as it has pages,
 // however its blocks alternate.
-static size_t view_skip(const struct slab_view *view, size_t page_bytes, size_t first, size_t end) {
+static size_t view_skip(const struct slab_view *view, size_t page_bytes, size_t first,
+                        size_t end) {
     const uintptr_t page =
         bits_align_up(view->start_address + first * view->block_bytes, page_bytes);
-    const size_t beyond = bits_min(
-        (page + page_bytes - 1 - view->start_address) / view->block_bytes + 1, view->capacity_count);
+    const size_t behind = (page + page_bytes - 1 - view->start_address) / view->block_bytes + 1;
+    const size_t beyond = bits_min(behind, view->capacity_count);
     return end < beyond ? view_last_used(view, end, beyond) + 1 : end;
 }
 
@@ -176,9 +177,8 @@ static const struct slab_range view_empty = {0, 0};
 
 MALLOW_INTERNAL struct slab_range slab_view_word(const struct slab_view *view, size_t page_bytes) {
     const size_t first = view->word_index * 64;
-    return view->word_bits == 0 ? view_empty
-                                : view_pages(view, first,
-                                             bits_min(first + 64, view->capacity_count), page_bytes);
+    const size_t end = bits_min(first + 64, view->capacity_count);
+    return view->word_bits == 0 ? view_empty : view_pages(view, first, end, page_bytes);
 }
 
 MALLOW_INTERNAL struct slab_range slab_view_lowest(const struct slab_view *view,
