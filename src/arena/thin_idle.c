@@ -9,6 +9,8 @@
 
 #include "base/bits.h"
 
+enum { THIN_LOOK_SLICES = 64 }; // looked at with the lock held
+
 // The units of whole pages all of whose units are in `units`.
 static uint64_t thin_whole_pages(uint64_t units, size_t page_bytes) {
     const unsigned count = (unsigned)(page_bytes / THIN_UNIT_BYTES);
@@ -34,17 +36,29 @@ static uint64_t thin_purgeable(const struct thin_slice *slice, uint64_t idle, si
     return free_pages & clean;
 }
 
+static void thin_idle_look_at_locked(struct thin_slice *slice, size_t page_bytes, bool all,
+                                     struct thin_idle *result) {
+    slice->idle_twice = all ? slice->free_units : slice->idle_once;
+    slice->idle_once = slice->free_units;
+    const uint64_t now = thin_purgeable(slice, slice->idle_twice, page_bytes);
+    const uint64_t later = thin_purgeable(slice, slice->idle_once, page_bytes);
+    result->bytes += bits_count(now) * THIN_UNIT_BYTES;
+    result->later_bytes += bits_count(later & ~now) * THIN_UNIT_BYTES;
+}
+
+// The cursor moves on if its slice leaves the list while the lock is dropped. Two who look at once
+// share it, and each sees a part.
 MALLOW_INTERNAL struct thin_idle thin_idle_look(struct thin_set *set, bool all) {
-    const size_t page_bytes = set->arenas->os->page_bytes;
     struct thin_idle result = {0, 0};
     os_lock_take(&set->lock);
-    for (struct thin_slice *slice = set->available; slice != NULL; slice = slice->next) {
-        slice->idle_twice = all ? slice->free_units : slice->idle_once;
-        slice->idle_once = slice->free_units;
-        const uint64_t now = thin_purgeable(slice, slice->idle_twice, page_bytes);
-        const uint64_t later = thin_purgeable(slice, slice->idle_once, page_bytes);
-        result.bytes += bits_count(now) * THIN_UNIT_BYTES;
-        result.later_bytes += bits_count(later & ~now) * THIN_UNIT_BYTES;
+    set->cursor = set->available;
+    for (unsigned count = 1; set->cursor != NULL; count++) {
+        thin_idle_look_at_locked(set->cursor, set->arenas->os->page_bytes, all, &result);
+        set->cursor = set->cursor->next;
+        if (count % THIN_LOOK_SLICES == 0) {
+            os_lock_drop(&set->lock);
+            os_lock_take(&set->lock);
+        }
     }
     set->cursor = set->available;
     os_lock_drop(&set->lock);

@@ -27,11 +27,11 @@ enum look_word {
 
 // What a slab was like, and for how many looks.
 struct heap_look {
+    uint64_t rest_ms;    // when the slab was put to rest
     uint32_t print;      // slab_view_print; 0: no slab
     uint16_t age;        // looks since it was first seen like that; LOOK_AGE_DONE
     uint16_t next;       // block from which on its holes are still to be purged
     uint32_t word_print; // slab_view_word_print
-    uint32_t rest_ms;    // the time, cut off
     uint16_t word_next;  // as `next`, in part word_part of what its state comes to
     uint8_t word_part;
     uint8_t word_age;
@@ -171,8 +171,7 @@ static bool holes_purge_word(struct heap_holes *holes, const struct holes_place 
 
 // Whether no malloc that began before the slab was put to rest can be under way any more.
 static bool holes_are_quiescent(const struct heap *heap, const struct heap_look *look) {
-    return heap->asleep_ms != 0 &&
-           (uint32_t)heap->asleep_ms - (look->rest_ms + LOOK_GRACE_COARSE_MS) < UINT32_MAX / 2;
+    return heap->asleep_ms >= look->rest_ms + LOOK_GRACE_COARSE_MS;
 }
 
 // The exposed word and the hot block: puts the slab to rest, and purges at a later look. A malloc
@@ -193,7 +192,7 @@ static bool holes_word_held(struct heap_holes *holes, const struct heap_holes_wa
             !heap_rest_class(heap, place->slab->class_index)) {
             return false;
         }
-        look->rest_ms = (uint32_t)way->now_ms;
+        look->rest_ms = way->now_ms;
         look->word_state = LOOK_WORD_RESTING;
         look->word_next = 0;
         look->word_part = 0;
@@ -207,7 +206,7 @@ static bool holes_word_held(struct heap_holes *holes, const struct heap_holes_wa
         look->word_age = 0;
         return false;
     }
-    if (heap != way->mine && (uint32_t)way->now_ms - look->rest_ms < LOOK_GRACE_COARSE_MS) {
+    if (heap != way->mine && way->now_ms - look->rest_ms < LOOK_GRACE_COARSE_MS) {
         return false;
     }
     const bool quiescent = holes_are_quiescent(heap, look);
@@ -347,7 +346,7 @@ static void holes_ask_kernel(struct heap_holes *holes, const struct heap_holes_w
                              const struct holes_place *place) {
     struct heap *const heap = (struct heap *)slab_owner_heap(place->slab);
     if (heap == NULL || heap->asleep_round == holes->round ||
-        (uint32_t)way->now_ms - place->look->rest_ms < LOOK_GRACE_COARSE_MS) {
+        way->now_ms - place->look->rest_ms < LOOK_GRACE_COARSE_MS) {
         return;
     }
     heap->asleep_round = holes->round;
