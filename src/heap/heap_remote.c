@@ -76,8 +76,9 @@ static unsigned heap_take_remote(struct heap *heap, struct slab *slab, struct sl
     return (unsigned)count;
 }
 
-// Collects remote frees of a slab that is held. `keeps`: one that is wholly free then is kept as the
-// heap's spare one, if it has none: for a malloc that may need a new slab, and has no time for more.
+// Collects remote frees of a slab that is held. `keeps`: one that is wholly free then is kept as
+// the heap's spare one, if it has none: for a malloc that may need a new slab, and has no time for
+// more.
 static unsigned heap_collect_held(struct heap *heap, struct slab *slab, struct slab_remote *remote,
                                   bool was_full, bool keeps, int *work) {
     heap_note_effort(HEAP_EFFORT_POST);

@@ -131,8 +131,8 @@ static MALLOW_NOINLINE struct slab *heap_refill(struct heap *heap, unsigned clas
         return slab;
     }
     // Not before the queue is empty: the longer a posted slab waits, the more blocks it yields.
-    // One slab of them: with what else may follow, a call can do no more. Nor if it may have to give
-    // one up for it, because a spare one is there, which a call that opens more drops.
+    // One slab of them: with what else may follow, a call can do no more. Nor if it may have to
+    // give one up for it, because a spare one is there, which a call that opens more drops.
     if (unlikely(heap_has_posts(heap)) && heap->spare == NULL &&
         heap_queue_first(heap, class_index) == NULL) {
         (void)heap_drain_one(heap, &work, false);

@@ -80,8 +80,8 @@ static size_t view_last_used(const struct slab_view *view, size_t first, size_t 
 }
 
 // Where to go on after the free blocks [first, end), which are no hole: behind the last block in
-// use that touches the first whole page from `first` on. So a slab takes as many steps as it has pages,
-// however its blocks alternate.
+// use that touches the first whole page from `first` on. So a slab takes as many steps as it has
+// pages, however its blocks alternate.
 static size_t view_skip(const struct slab_view *view, size_t page_bytes, size_t first,
                         size_t end) {
     const uintptr_t page =
