@@ -86,7 +86,7 @@
 // Budgets that bound the work of one call.
 #define MALLOW_THIN_BLOCKS_MAX 16U    // blocks of a class that come from shared units, a heap
 #define MALLOW_THIN_BYTES_MAX 8192U   // and that at most so many bytes of it
-#define MALLOW_CALL_WORK 14           // words of bitmaps a slow call collects of others' frees
+#define MALLOW_CALL_WORK 12           // words of bitmaps a slow call collects of others' frees
 #define MALLOW_POST_WORK 8            // what a posted slab costs besides, in such words
 #define MALLOW_CALL_EFFORT 4U         // after so much a call does nothing that can wait (heap.h)
 #define MALLOW_DRAIN_BUDGET 4U        // posted slabs collected at once by an explicit request

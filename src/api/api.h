@@ -70,6 +70,9 @@ MALLOW_INTERNAL bool api_control_set_mmap_threshold(long bytes);
 // The program is about to bar itself from system calls, such as creating a thread: see worker.h.
 MALLOW_INTERNAL void api_sandbox_begins(void);
 
+// The program is about to have all its memory locked.
+MALLOW_INTERNAL void api_locking_begins(void);
+
 // ---- The fast path ------------------------------------------------------------------------------
 
 MALLOW_INLINE void *api_malloc(size_t size) {

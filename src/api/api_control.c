@@ -65,3 +65,8 @@ MALLOW_INTERNAL bool api_control_set_mmap_threshold(long bytes) {
 MALLOW_INTERNAL void api_sandbox_begins(void) {
     worker_stop(&process_ready()->worker, true);
 }
+
+MALLOW_INTERNAL void api_locking_begins(void) {
+    worker_stop(&process_ready()->worker, true); // the kernel purges no locked page
+    huge_lock_begins(&process_ready()->huges);
+}

@@ -50,7 +50,8 @@ static MALLOW_COLD void *api_exhausted(size_t size, struct api_layout layout, bo
     return api_fail(ENOMEM);
 }
 
-MALLOW_INLINE void *api_allocate_slow(size_t size, struct heap *heap, bool zeroed, const void *caller) {
+MALLOW_INLINE void *api_allocate_slow(size_t size, struct heap *heap, bool zeroed,
+                                      const void *caller) {
     static const struct api_layout plain = {1, 0};
     if (unlikely(size > (size_t)PTRDIFF_MAX)) {
         return api_fail(ENOMEM);

@@ -79,7 +79,7 @@ struct arena_set {
     size_t dirty_low_before;        // the same of the look before
     size_t debt_bytes;              // to be purged besides; written under lock, read by any
     struct slab *given;             // the span given last; under lock
-    uint8_t low;                    // enum arena_low: arena_prepare has work; written under lock, read by any
+    uint8_t low;                    // enum arena_low: arena_prepare has work; read by any
     struct arena_age *ages;         // of the primary arena's chunks; NULL: none; under lock
     uint8_t *nodes;                 // whose node's its chunks are; NULL: one node; under lock
     struct reserve_chunk **reserved; // by chunk of the primary arena (reserve.h); NULL: none is

@@ -107,6 +107,9 @@ MALLOW_INLINE bool huge_owes(const struct huge_set *set) {
 // Gives one piece of that back: one system call.
 MALLOW_INTERNAL void huge_settle(struct huge_set *set);
 
+// The program has its memory locked from now on: nothing is mapped that no block needs.
+MALLOW_INTERNAL void huge_lock_begins(struct huge_set *set);
+
 // Unmaps the cache, in a call a piece; bytes released.
 MALLOW_INTERNAL size_t huge_purge_all(struct huge_set *set);
 

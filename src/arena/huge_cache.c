@@ -183,6 +183,13 @@ static void huge_room_leave(struct huge_cache *cache) {
     }
 }
 
+MALLOW_INTERNAL void huge_cache_close_room(struct huge_cache *cache) {
+    if (cache->room.end != 0 && !huge_cache_is_full(cache)) {
+        huge_room_leave(cache);
+    }
+    cache->room.refused = true;
+}
+
 // Uses a system call that is to spare for a step towards one range: moves a piece, or makes room.
 static void huge_cache_gather(struct huge_cache *cache) {
     struct huge_room *const room = &cache->room;

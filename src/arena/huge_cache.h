@@ -101,6 +101,9 @@ MALLOW_INTERNAL size_t huge_cache_idle(struct huge_cache *cache);
 // nothing is left.
 MALLOW_INTERNAL size_t huge_cache_purge_some(struct huge_cache *cache, size_t bytes);
 
+// No room from now on: its address space would not be without pages.
+MALLOW_INTERNAL void huge_cache_close_room(struct huge_cache *cache);
+
 // Gives one piece of what is owed back.
 MALLOW_INTERNAL void huge_cache_settle(struct huge_cache *cache);
 

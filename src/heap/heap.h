@@ -281,7 +281,8 @@ MALLOW_INLINE struct heap_medium *heap_medium_of(const struct heap *heap) {
 }
 MALLOW_INTERNAL bool heap_prepare_class(struct heap *heap, unsigned class_index);
 MALLOW_INTERNAL void heap_set_current(struct heap *heap, unsigned class_index, struct slab *slab);
-// Keeps malloc's fast path from the class's current slab, or leads it to `slab` again (heap_rest.h).
+// Keeps malloc's fast path from the class's current slab, or leads it to `slab` again
+// (heap_rest.h).
 MALLOW_INTERNAL void heap_hide_current(struct heap *heap, unsigned class_index);
 MALLOW_INTERNAL void heap_show_current(struct heap *heap, unsigned class_index, struct slab *slab);
 // When a full slab of this heap ceases to be full: the block that it has lent comes back.

@@ -11,9 +11,9 @@
 //          a claim if that has ended, through its gate otherwise.
 //          The word that malloc takes from, and the hot block, are looked at apart: once they have
 //          stayed as they are, the slab is put to rest (heap_rest.h), and at a later look their
-//          pages go, but for those of a block that a malloc which was under way then may still take.
-//          They go, too, once the thread is seen asleep. The next malloc of the class takes the slow
-//          path, and all is as before.
+//          pages go, but for those of a block that a malloc which was under way then may still
+//          take. They go, too, once the thread is seen asleep. The next malloc of the class takes
+//          the slow path, and all is as before.
 #ifndef MALLOW_HEAP_HEAP_HOLES_H
 #define MALLOW_HEAP_HEAP_HOLES_H
 

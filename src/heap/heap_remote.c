@@ -76,12 +76,19 @@ static unsigned heap_take_remote(struct heap *heap, struct slab *slab, struct sl
     return (unsigned)count;
 }
 
-// Collects remote frees of a slab that is held.
+// Collects remote frees of a slab that is held. `keeps`: one that is wholly free then is kept as
+// the heap's spare one, if it has none: for a malloc that may need a new slab, and has no time for
+// more.
 static unsigned heap_collect_held(struct heap *heap, struct slab *slab, struct slab_remote *remote,
-                                  bool was_full, int *work) {
+                                  bool was_full, bool keeps, int *work) {
     heap_note_effort(HEAP_EFFORT_POST);
     const unsigned count = heap_take_remote(heap, slab, remote, work);
-    if (count > 0 || (was_full && slab->used_count != slab->capacity_count)) {
+    if (keeps && slab->used_count == 0 && heap->spare == NULL) {
+        if (!was_full) {
+            heap_queue_remove(heap, slab);
+        }
+        heap->spare = slab;
+    } else if (count > 0 || (was_full && slab->used_count != slab->capacity_count)) {
         heap_slab_refilled(heap, slab, was_full);
     } else if (was_full) {
         slab_change_owner(slab, (uintptr_t)heap | SLAB_OWNER_FULL);
@@ -94,7 +101,7 @@ MALLOW_INTERNAL unsigned heap_collect(struct heap *heap, struct slab *slab,
     const enum heap_hold hold = heap_hold_slab(heap, slab);
     return hold == HEAP_HOLD_LOST
                ? 0
-               : heap_collect_held(heap, slab, remote, hold == HEAP_HOLD_WAS_FULL, work);
+               : heap_collect_held(heap, slab, remote, hold == HEAP_HOLD_WAS_FULL, false, work);
 }
 
 // Whether a bitmap word of a slab of `capacity` blocks has every bit set that it can have.
@@ -161,7 +168,8 @@ static struct heap *heap_route_post(struct slab *slab, struct slab_remote *remot
 }
 
 // Handles one slab that was posted to this heap.
-static void heap_handle_post(struct heap *heap, struct slab_remote *remote, int *work) {
+static void heap_handle_post(struct heap *heap, struct slab_remote *remote, bool keeps,
+                             int *work) {
     struct slab *const slab = __atomic_load_n(&remote->slab, __ATOMIC_RELAXED);
     const enum heap_hold hold = heap_hold_slab(heap, slab);
     if (hold == HEAP_HOLD_LOST) {
@@ -169,7 +177,7 @@ static void heap_handle_post(struct heap *heap, struct slab_remote *remote, int 
         return;
     }
     atomic_store_explicit(&remote->posted, 0, memory_order_seq_cst);
-    (void)heap_collect_held(heap, slab, remote, hold == HEAP_HOLD_WAS_FULL, work);
+    (void)heap_collect_held(heap, slab, remote, hold == HEAP_HOLD_WAS_FULL, keeps, work);
 }
 
 // Takes a posted slab off the lists: first what was posted last, and what was put off after that.
@@ -195,7 +203,7 @@ static bool heap_should_wait(const struct heap *heap, const struct slab *slab,
                              const struct slab_remote *remote) {
     const unsigned capacity = slab_capacity(slab);
     return (slab_owner(slab) & ~SLAB_OWNER_PENDING) == ((uintptr_t)heap | SLAB_OWNER_FULL) &&
-           slab_remote_estimate(remote, (capacity + 63) / 64) < capacity / MALLOW_WAIT_SHARE;
+           !slab_remote_has(remote, (capacity + 63) / 64, capacity / MALLOW_WAIT_SHARE);
 }
 
 MALLOW_INTERNAL bool heap_drain_one(struct heap *heap, int *work, bool all) {
@@ -213,7 +221,7 @@ MALLOW_INTERNAL bool heap_drain_one(struct heap *heap, int *work, bool all) {
         heap_note_effort(HEAP_EFFORT_LOOK);
         *work = 0; // to look costs as much as to collect
     } else {
-        heap_handle_post(heap, remote, &words);
+        heap_handle_post(heap, remote, !all, &words);
         *work -= before - words;
     }
     return true;

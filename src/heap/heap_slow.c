@@ -101,7 +101,8 @@ static struct slab *heap_next_slab(struct heap *heap, unsigned class_index, int 
         heap_queue_remove(heap, slab);
         return slab;
     }
-    if (heap->reserve == heap->shared->reserve) { // else others' slabs are not of its memory
+    // Where a heap has a reserve of its own, others' slabs are not of its memory.
+    if (heap->reserve == heap->shared->reserve && heap_thread.effort < HEAP_EFFORT_POST) {
         slab = heap_adopt_slab(heap, class_index, work);
     }
     if (slab == NULL) {
@@ -130,8 +131,12 @@ static MALLOW_NOINLINE struct slab *heap_refill(struct heap *heap, unsigned clas
         return slab;
     }
     // Not before the queue is empty: the longer a posted slab waits, the more blocks it yields.
-    if (unlikely(heap_has_posts(heap)) && heap_queue_first(heap, class_index) == NULL) {
+    // One slab of them: with what else may follow, a call can do no more. Nor if it may have to
+    // give one up for it, because a spare one is there, which a call that opens more drops.
+    if (unlikely(heap_has_posts(heap)) && heap->spare == NULL &&
+        heap_queue_first(heap, class_index) == NULL) {
         (void)heap_drain_one(heap, &work, false);
+        work = 0;
     }
     if (slab != NULL) {
         if (heap_open_current(heap, slab)) {

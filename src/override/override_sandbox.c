@@ -1,8 +1,13 @@
 // SPDX-License-Identifier: MIT
-// Override: prctl, passed on as it is. A program that is about to sandbox itself says so by it (the
-// kernel asks for PR_SET_NO_NEW_PRIVS before a filter), and may be killed from then on if a thread
-// is created. So that is when ours ends, for good.
+// Override: calls that are passed on as they are, but tell what the program is up to.
+//
+// prctl: a program that is about to sandbox itself says so by it (the kernel asks for
+// PR_SET_NO_NEW_PRIVS before a filter), and may be killed from then on if a thread is created. So
+// that is when ours ends, for good.
+// mlockall: what is mapped, or is to be, gets its pages at once. So address space is not kept
+// ready as if it cost nothing.
 #include <stdarg.h>
+#include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -21,4 +26,11 @@ __attribute__((visibility("default"))) int prctl(int option, ...) {
         api_sandbox_begins();
     }
     return (int)syscall(SYS_prctl, option, values[0], values[1], values[2], values[3]);
+}
+
+__attribute__((visibility("default"))) int mlockall(int flags) {
+    if ((flags & MCL_ONFAULT) == 0) {
+        api_locking_begins();
+    }
+    return (int)syscall(SYS_mlockall, flags);
 }

@@ -54,8 +54,9 @@ static void process_start_memory(struct process *process) {
     os_init(&process->os);
     process->os.name_mappings = process_option(options, name_mappings) != 0;
     process_limit_apply(process, PROCESS_LIMIT_COMPLAINS); // before anything is held
-    // Without the option the kernel's own policy holds.
-    const bool huge = process_option(options, huge_pages) != 0 &&
+    // Without the option the kernel's own policy holds; and where all is brought in at start, as
+    // nobody waits for that.
+    const bool huge = process_option(options, huge_pages) != 0 && !process_is_realtime(process) &&
                       os_huge_start(&process->os, os_kernel_version());
     process->os.polls_growth = huge;
     process->os.wants_giant = process_option(options, giant_pages) != 0;

@@ -60,6 +60,9 @@ MALLOW_INTERNAL struct process *process_ready(void);
 MALLOW_INTERNAL struct heap *process_enter(void);
 MALLOW_INTERNAL void process_leave(struct heap *heap);
 
+// By option.
+MALLOW_INTERNAL bool process_is_realtime(const struct process *process);
+
 // With MALLOW_MODE=realtime: takes all memory, brings it in and locks it, and seals the way to the
 // kernel. One line on stderr for what could not be done.
 MALLOW_INTERNAL void process_start_realtime(struct process *process);

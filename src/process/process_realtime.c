@@ -21,9 +21,13 @@ static void realtime_complain(const char *what, uint64_t bytes, const char *advi
     os_write(2, line, bits_min(out.wanted, sizeof line - 1));
 }
 
+MALLOW_INTERNAL bool process_is_realtime(const struct process *process) {
+    return format_same_ignoring_case(process_option_text(&process->options, mode), "realtime");
+}
+
 MALLOW_INTERNAL void process_start_realtime(struct process *process) {
     const char *const mode = process_option_text(&process->options, mode);
-    if (!format_same_ignoring_case(mode, "realtime")) {
+    if (!process_is_realtime(process)) {
         if (!format_same_ignoring_case(mode, "default")) {
             static const char line[] =
                 "mallow: bad value MALLOW_MODE: default or realtime; the default stays\n";

@@ -79,14 +79,15 @@ static size_t view_last_used(const struct slab_view *view, size_t first, size_t 
     return index * 64 + bits_highest(used);
 }
 
-// Where to go on after the free blocks [first, end), which are no hole: behind the last block in use
-// that touches the first whole page from `first` on. So a slab takes as many steps as it has pages,
-// however its blocks alternate.
-static size_t view_skip(const struct slab_view *view, size_t page_bytes, size_t first, size_t end) {
+// Where to go on after the free blocks [first, end), which are no hole: behind the last block in
+// use that touches the first whole page from `first` on. So a slab takes as many steps as it has
+// pages, however its blocks alternate.
+static size_t view_skip(const struct slab_view *view, size_t page_bytes, size_t first,
+                        size_t end) {
     const uintptr_t page =
         bits_align_up(view->start_address + first * view->block_bytes, page_bytes);
-    const size_t beyond = bits_min(
-        (page + page_bytes - 1 - view->start_address) / view->block_bytes + 1, view->capacity_count);
+    const size_t behind = (page + page_bytes - 1 - view->start_address) / view->block_bytes + 1;
+    const size_t beyond = bits_min(behind, view->capacity_count);
     return end < beyond ? view_last_used(view, end, beyond) + 1 : end;
 }
 

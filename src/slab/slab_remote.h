@@ -54,16 +54,16 @@ MALLOW_INLINE bool slab_remote_any(const struct slab_remote *remote, unsigned wo
     return false;
 }
 
-// Blocks freed by other threads, estimated from every other word where there are many.
-MALLOW_INLINE unsigned slab_remote_estimate(const struct slab_remote *remote,
-                                            unsigned word_count) {
+// Whether other threads have freed `enough` blocks, as estimated from every other word where there
+// are many.
+MALLOW_INLINE bool slab_remote_has(const struct slab_remote *remote, unsigned word_count,
+                                   unsigned enough) {
     const unsigned stride = word_count > 8 ? 2 : 1;
-    uint64_t counts = 0;
-    for (unsigned i = 0; i < word_count; i += stride) {
-        counts +=
-            bits_count_bytes(atomic_load_explicit(&remote->bits[i], memory_order_relaxed));
+    unsigned count = 0;
+    for (unsigned i = 0; i < word_count && count < enough; i += stride) {
+        count += bits_count(atomic_load_explicit(&remote->bits[i], memory_order_relaxed)) * stride;
     }
-    return bits_sum_bytes(counts) * stride;
+    return count >= enough;
 }
 
 // Whether the block is free, asked by a thread that does not own the slab. Exact for a block that

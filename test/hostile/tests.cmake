@@ -37,6 +37,12 @@ target_link_options(hostile_early_start PRIVATE -Wl,-z,lazy)
 mallow_preloaded(hostile.early_options check hostile/early_options.c)
 set_tests_properties(hostile.early_options PROPERTIES ENVIRONMENT "${preload};MALLOW_ARENA_RESERVE=1G")
 
+mallow_program(locked_memory hostile/locked_memory.c)
+foreach(when early late)
+    mallow_add(hostile.locked_memory_${when} "${hostile}" locked_memory ${when})
+    set_tests_properties(hostile.locked_memory_${when} PROPERTIES ENVIRONMENT "${preload}")
+endforeach()
+
 add_executable(static_load hostile/steady_load.c)
 target_link_libraries(static_load PRIVATE test_flags mallow_static -static)
 mallow_add(hostile.static_program "check;plain" static_load --ours)

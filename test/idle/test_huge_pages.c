@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Huge pages are made of dense memory in the background, and only where the system allows it.
 //
-//   idle_huge_pages auto|off|disabled|always|never|fork|busy|shared
+//   idle_huge_pages auto|off|disabled|always|never|fork|busy|shared|realtime
 //
 // "always" and "never" show the program another setting than the system's: a file of our own in place of
 // the kernel's, in a mount namespace of its own. Where that or huge pages cannot be had the test is
@@ -261,6 +261,15 @@ static void no_fault_makes_one(void)
     load_free(&load);
 }
 
+// With all memory brought in at start there is nobody whom a huge page could keep waiting.
+static void realtime_leaves_it_to_the_kernel(void)
+{
+    struct exposed exposed = {0, false, 0};
+    CHECK(fam_malloc(1000) != NULL, "malloc");
+    visit_smaps(look_for_exposed, &exposed);
+    CHECK(exposed.count != 0, "all mappings are kept off huge pages");
+}
+
 // A program that goes on faulting is left alone; once it stops, it gets its huge pages.
 static void not_while_it_faults(void)
 {
@@ -316,6 +325,8 @@ int main(int argc, char **argv)
         a_fork_keeps_them_apart();
     } else if (strcmp(mode, "shared") == 0) {
         what_two_processes_share_stays_shared();
+    } else if (strcmp(mode, "realtime") == 0) {
+        realtime_leaves_it_to_the_kernel();
     } else if (strcmp(mode, "busy") == 0) {
         not_while_it_faults();
     } else if (strcmp(mode, "off") == 0) {

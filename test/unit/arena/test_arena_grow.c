@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
 // Arena growth: the reservation, committing and decommitting, secondary arenas.
+#include "arena/reserve.h"
 #include "world.h"
 
 static struct arena_world world;
@@ -256,16 +257,17 @@ CASE(the_free_end_of_an_arena_is_decommitted_down_to_what_is_in_use) {
 
 CASE(what_is_fixed_is_all_there_is_once_the_kernel_is_sealed_off) {
     bool locked = false;
+    struct reserve reserve;
     const size_t bytes = 5 * MALLOW_CHUNK_BYTES / 2 + 1;
-    const size_t fixed = arena_set_fix(set, bytes, &locked);
+    const size_t fixed = arena_set_fix(set, bytes, &reserve, &locked);
     assert_true(fixed >= bytes && fixed < bytes + MALLOW_SLICE_BYTES);
     assert_int_equal(set->primary.committed_slices, fixed >> MALLOW_SLICE_SHIFT);
-    assert_int_equal(arena_set_fix(set, MALLOW_SLICE_BYTES, &locked), fixed); // never less
     arena_world_check_set(set);
     world.os.sealed = true;
     struct arena_span spans[WORLD_SLICES];
     size_t count = 0;
-    while ((spans[count] = arena_take(set, 1, 1)).slab != NULL) {
+    assert_null(arena_take(set, 1, 1).slab); // all of it is set apart
+    while ((spans[count] = reserve_take(&reserve, 1, 1)).slab != NULL) {
         count++;
     }
     assert_true(count + 1 >= fixed >> MALLOW_SLICE_SHIFT && count <= fixed >> MALLOW_SLICE_SHIFT);
@@ -281,7 +283,8 @@ CASE(what_is_fixed_is_all_there_is_once_the_kernel_is_sealed_off) {
 
 CASE(more_than_the_arena_cannot_be_fixed) {
     bool locked = false;
-    assert_int_equal(arena_set_fix(set, SIZE_MAX / 2, &locked), WORLD_RESERVE_BYTES);
+    struct reserve reserve;
+    assert_int_equal(arena_set_fix(set, SIZE_MAX / 2, &reserve, &locked), WORLD_RESERVE_BYTES);
 }
 
 #define ARENA_CASE(name) cmocka_unit_test_setup_teardown(name, begin, end)
