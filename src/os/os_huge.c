@@ -22,7 +22,7 @@ enum { OS_KERNEL_COLLAPSES = 6 << 8 | 1, OS_KERNEL_TAKES_SMALL = 6 << 8 | 7 };
 // ---- The kernel's version -----------------------------------------------------------------------
 
 // A note of the kernel's: its name "Linux", type 0, and the number LINUX_VERSION_CODE.
-static uint32_t huge_version_in(const unsigned char *notes, size_t bytes) {
+static uint32_t kernel_version_in(const unsigned char *notes, size_t bytes) {
     static const char name[] = "Linux";
     while (bytes >= sizeof(ElfW(Nhdr))) {
         ElfW(Nhdr) head;
@@ -55,7 +55,7 @@ MALLOW_INTERNAL uint32_t os_kernel_version(void) {
     const ElfW(Phdr) *const parts = (const ElfW(Phdr) *)(base + head->e_phoff);
     for (unsigned i = 0; i < head->e_phnum && version == 0; i++) {
         if (parts[i].p_type == PT_NOTE) {
-            version = huge_version_in((const unsigned char *)(base + parts[i].p_offset),
+            version = kernel_version_in((const unsigned char *)(base + parts[i].p_offset),
                                       parts[i].p_filesz);
         }
     }
