@@ -112,6 +112,41 @@ CASE(draining_keeps_to_its_budget_and_the_rest_for_later) {
     heap_world_check(&world, heap);
 }
 
+CASE(a_slab_with_more_words_than_a_call_may_collect_is_gone_on_with_by_the_next) {
+    enum { SMALL = 64, COUNT = 3000 };
+    static uintptr_t many[COUNT];
+    for (unsigned i = 0; i < COUNT; i++) {
+        many[i] = heap_allocate(heap, SMALL, false);
+    }
+    unsigned first = 0; // of a slab that is full
+    while ((slab_owner(slab_of(many[first])) & SLAB_OWNER_FULL) == 0) {
+        first++;
+    }
+    struct slab *const slab = slab_of(many[first]);
+    const unsigned used = slab->used_count;
+    unsigned freed = 0;
+    for (unsigned i = 0; i < COUNT; i++) {
+        if (slab_of(many[i]) == slab && slab_index_of(slab, many[i]) % 64 == 5) {
+            free_elsewhere(many[i]); // one in each word
+            freed++;
+        }
+    }
+    assert_true(freed > MALLOW_CALL_WORK);
+    unsigned calls = 0;
+    for (unsigned before = used; slab->used_count != used - freed; calls++) {
+        int work = MALLOW_CALL_WORK;
+        assert_true(heap_drain_one(heap, &work, true));
+        assert_true(work <= 0 || slab->used_count == used - freed);
+        assert_in_range(before - slab->used_count, 1, MALLOW_CALL_WORK - MALLOW_POST_WORK);
+        before = slab->used_count;
+        heap_world_check(&world, heap);
+    }
+    assert_true(calls > 2);
+    assert_false(slab_owner(slab) & SLAB_OWNER_PENDING);
+    int work = MALLOW_CALL_WORK;
+    assert_false(heap_drain_one(heap, &work, true));
+}
+
 CASE(a_full_slab_waits_until_a_good_part_of_it_is_free) {
     enum { SMALL = 64, COUNT = 3000 };
     static uintptr_t many[COUNT];
@@ -542,6 +577,7 @@ int main(void) {
     const struct CMUnitTest cases[] = {
         HEAP_CASE(a_slab_is_posted_once_however_many_of_its_blocks_are_freed),
         HEAP_CASE(draining_keeps_to_its_budget_and_the_rest_for_later),
+        HEAP_CASE(a_slab_with_more_words_than_a_call_may_collect_is_gone_on_with_by_the_next),
         HEAP_CASE(a_full_slab_waits_until_a_good_part_of_it_is_free),
         HEAP_CASE(a_slab_whose_blocks_were_all_freed_elsewhere_goes_back),
         HEAP_CASE(a_full_slab_that_others_have_emptied_goes_back_while_its_owner_sleeps),

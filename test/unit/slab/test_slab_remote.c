@@ -115,6 +115,29 @@ CASE(collecting_moves_every_bit_and_counts_it) {
     assert_true(slab_audit(slab));
 }
 
+CASE(what_a_collection_has_no_words_left_for_stays_and_is_to_be_posted_again) {
+    begin();
+    size_t twice = 0;
+    unsigned word_count = 0;
+    for (size_t index = 0; index < slab->capacity_count; index += 64, word_count++) {
+        assert_true(slab_remote_set(remote, index));
+    }
+    assert_true(word_count > 4 && slab_remote_claim_post(slab, remote));
+    atomic_store(&remote->posted, 0);
+    int words = 3;
+    bool left = false;
+    assert_int_equal(slab_remote_collect_some(slab, remote, &words, &left, &twice), 3);
+    assert_true(left && words == 0 && !pending());
+    assert_true(slab_is_free(slab, 128) && !slab_is_free(slab, 192));
+    assert_int_equal(slab->used_count, slab->capacity_count - 3);
+    assert_true(slab_remote_claim_post(slab, remote));
+    words = (int)word_count;
+    assert_int_equal(slab_remote_collect_some(slab, remote, &words, &left, &twice),
+                     word_count - 3);
+    assert_true(!left && words == 3);
+    assert_false(slab_remote_any(remote, MALLOW_SLAB_WORDS));
+}
+
 CASE(a_block_that_its_owner_has_freed_as_well_is_named_by_the_collection) {
     for (size_t index = 0;; index++) {
         begin();
@@ -229,6 +252,7 @@ int main(void) {
         cmocka_unit_test(a_slab_collected_but_still_posted_becomes_pending_and_is_not_posted_twice),
         cmocka_unit_test(a_free_between_b_and_d_is_either_collected_or_posted_anew),
         cmocka_unit_test(collecting_moves_every_bit_and_counts_it),
+        cmocka_unit_test(what_a_collection_has_no_words_left_for_stays_and_is_to_be_posted_again),
         cmocka_unit_test(a_block_that_its_owner_has_freed_as_well_is_named_by_the_collection),
         cmocka_unit_test(a_hot_block_that_another_thread_frees_is_a_double_free_too),
         cmocka_unit_test(a_block_is_free_to_others_if_its_bit_is_set_or_it_is_hot_or_pending),
