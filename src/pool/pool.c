@@ -13,8 +13,9 @@ static void *pool_refuse(struct mw_pool *pool, enum mw_pool_status status) {
 }
 
 static bool pool_is_strange(const struct mw_pool *pool) {
-    return atomic_load_explicit(&pool->owner, memory_order_relaxed) != pool_this_thread() &&
-           pool->check_owner;
+    // In this order: a program without libc may have no thread pointer.
+    return pool->check_owner &&
+           atomic_load_explicit(&pool->owner, memory_order_relaxed) != pool_this_thread();
 }
 
 // The lowest block of the first group. Its word becomes the lane's, unless nothing is left in it.
