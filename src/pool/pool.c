@@ -12,10 +12,15 @@ static void *pool_refuse(struct mw_pool *pool, enum mw_pool_status status) {
     return NULL;
 }
 
+// A program without libc may have no thread pointer: there the flag comes first.
+static const bool pool_has_threads = __STDC_HOSTED__ != 0;
+
 static bool pool_is_strange(const struct mw_pool *pool) {
-    // In this order: a program without libc may have no thread pointer.
-    return pool->check_owner &&
-           atomic_load_explicit(&pool->owner, memory_order_relaxed) != pool_this_thread();
+    if (!pool_has_threads && !pool->check_owner) {
+        return false;
+    }
+    return atomic_load_explicit(&pool->owner, memory_order_relaxed) != pool_this_thread() &&
+           pool->check_owner;
 }
 
 // The lowest block of the first group. Its word becomes the lane's, unless nothing is left in it.

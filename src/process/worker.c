@@ -151,9 +151,9 @@ static bool worker_may_start(const struct worker *worker, uintptr_t caller) {
 }
 
 // Whether a thread can be had, only not on behalf of this caller: the next one that is fit gets it,
-// and meanwhile no call takes a step in its place. Where callers cannot be told apart, none is fit.
+// and meanwhile no call takes a step in its place.
 static bool worker_waits_for_caller(const struct worker *worker, uintptr_t caller) {
-    return !worker->blind && atomic_load_explicit(&worker->wanted, memory_order_relaxed) &&
+    return atomic_load_explicit(&worker->wanted, memory_order_relaxed) &&
            !atomic_load_explicit(&worker->barred, memory_order_relaxed) &&
            atomic_load_explicit(&worker->retry_ms, memory_order_relaxed) == 0 &&
            worker->process_id != 0 && worker_caller_is_told(worker, caller) &&
