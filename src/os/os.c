@@ -197,7 +197,8 @@ MALLOW_INTERNAL size_t os_resident(const struct os *os, uintptr_t address, size_
     unsigned char pages[4096];
     size_t count = 0;
     while (bytes > 0) {
-        const size_t part = bits_min(bytes, sizeof pages * os->page_bytes);
+        // A byte for each 4 KiB: under an emulator the kernel's pages may be smaller than ours.
+        const size_t part = bits_min(bytes, sizeof pages * 4096);
         const size_t page_count = (part + os->page_bytes - 1) / os->page_bytes;
         if (!os_failed(os_syscall6(SYS_mincore, (long)address, (long)part, (long)(uintptr_t)pages,
                                    0, 0, 0))) {

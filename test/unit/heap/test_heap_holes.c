@@ -303,6 +303,9 @@ CASE(few_heaps_are_not_worth_asking_for) {
 }
 
 CASE(a_malloc_that_was_under_way_finds_its_block_as_it_left_it) {
+    if (world.arena.os.page_bytes >= MALLOW_SLICE_BYTES) {
+        skip(); // nothing of a slab could go, so it is not put to rest
+    }
     for (unsigned hot = 0; hot < 2; hot++) {
         // The last block handed out is live, or free and hot.
         struct slab *const slab = fill_and_free(hot != 0 ? SMALLS : SMALLS - 1);
