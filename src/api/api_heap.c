@@ -125,7 +125,7 @@ void mw_heap_free(struct mw_heap *heap, void *block) {
     default:
         break;
     }
-    if (block != NULL && !heap_free_near(own->shared, own, address) &&
+    if (block != NULL && heap_free_near(own->shared, own, address) == HEAP_NEAR_NOT &&
         !heap_free(own->shared, own, address)) {
         fatal_misuse("invalid free of", address,
                      "a foreign pointer: no block of this allocator begins there");

@@ -11,6 +11,7 @@
 #include <sys/resource.h>
 
 #include "base/bits.h"
+#include "os/os_file.h"
 #include "os/os_syscall.h"
 
 // Older headers lack it; the number is the kernel's interface (6.1).
@@ -90,19 +91,12 @@ MALLOW_INTERNAL enum os_huge_setting os_huge_parse(const char *text, size_t leng
 
 MALLOW_INTERNAL enum os_huge_setting os_huge_setting(const struct os *os) {
     static const char path[] = "/sys/kernel/mm/transparent_hugepage/enabled";
-    char text[64];
+    char line[OS_LINE_BYTES];
     if (os->page_bytes != 4096) { // a huge page is 32 or 512 MiB with larger pages
         return OS_HUGE_NEVER;
     }
-    const long file = os_syscall6(SYS_openat, AT_FDCWD, (long)(uintptr_t)path,
-                                  O_RDONLY | O_CLOEXEC, 0, 0, 0);
-    if (file < 0) {
-        return OS_HUGE_NEVER;
-    }
-    const long length =
-        os_syscall6(SYS_read, file, (long)(uintptr_t)text, (long)sizeof text, 0, 0, 0);
-    (void)os_syscall6(SYS_close, file, 0, 0, 0, 0, 0);
-    return length > 0 ? os_huge_parse(text, (size_t)length) : OS_HUGE_NEVER;
+    return os_read_first_line(path, line) ? os_huge_parse(line, __builtin_strlen(line))
+                                          : OS_HUGE_NEVER;
 }
 
 MALLOW_INTERNAL bool os_huge_is_affordable(const struct os *os) {

@@ -112,16 +112,23 @@ CASE(draining_keeps_to_its_budget_and_the_rest_for_later) {
     heap_world_check(&world, heap);
 }
 
-CASE(a_slab_with_more_words_than_a_call_may_collect_is_gone_on_with_by_the_next) {
-    enum { SMALL = 64, COUNT = 3000 };
-    static uintptr_t many[COUNT];
-    for (unsigned i = 0; i < COUNT; i++) {
+// Allocates blocks of 64 bytes; the index of the first that lies in a slab which is full.
+static unsigned fill_a_slab(uintptr_t *many, unsigned count) {
+    enum { SMALL = 64 };
+    for (unsigned i = 0; i < count; i++) {
         many[i] = heap_allocate(heap, SMALL, false);
     }
-    unsigned first = 0; // of a slab that is full
+    unsigned first = 0;
     while ((slab_owner(slab_of(many[first])) & SLAB_OWNER_FULL) == 0) {
         first++;
     }
+    return first;
+}
+
+CASE(a_slab_with_more_words_than_a_call_may_collect_is_gone_on_with_by_the_next) {
+    enum { COUNT = 3000 };
+    static uintptr_t many[COUNT];
+    const unsigned first = fill_a_slab(many, COUNT);
     struct slab *const slab = slab_of(many[first]);
     const unsigned used = slab->used_count;
     unsigned freed = 0;
@@ -148,15 +155,9 @@ CASE(a_slab_with_more_words_than_a_call_may_collect_is_gone_on_with_by_the_next)
 }
 
 CASE(a_full_slab_waits_until_a_good_part_of_it_is_free) {
-    enum { SMALL = 64, COUNT = 3000 };
+    enum { COUNT = 3000 };
     static uintptr_t many[COUNT];
-    for (unsigned i = 0; i < COUNT; i++) {
-        many[i] = heap_allocate(heap, SMALL, false);
-    }
-    unsigned first = 0; // of a slab that is full
-    while ((slab_owner(slab_of(many[first])) & SLAB_OWNER_FULL) == 0) {
-        first++;
-    }
+    const unsigned first = fill_a_slab(many, COUNT);
     struct slab *const slab = slab_of(many[first]);
     const unsigned wanted = slab->capacity_count / MALLOW_WAIT_SHARE;
     unsigned freed = 0;
