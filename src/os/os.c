@@ -31,6 +31,13 @@ static void os_count(_Atomic(uint64_t) *counter) {
     atomic_fetch_add_explicit(counter, 1, memory_order_relaxed);
 }
 
+static size_t os_limit_of(int resource) {
+    struct rlimit limit = {RLIM_INFINITY, RLIM_INFINITY};
+    const long result =
+        os_syscall6(SYS_prlimit64, 0, resource, 0, (long)(uintptr_t)&limit, 0, 0);
+    return os_failed(result) || limit.rlim_cur == RLIM_INFINITY ? SIZE_MAX : limit.rlim_cur;
+}
+
 MALLOW_INTERNAL void os_init(struct os *os) {
     os_charge_init(os);
     const unsigned long page_bytes = getauxval(AT_PAGESZ);
@@ -38,11 +45,11 @@ MALLOW_INTERNAL void os_init(struct os *os) {
 #if defined(__x86_64__)
     os->knows_node = getauxval(AT_SYSINFO_EHDR) != 0; // an emulator has no vDSO
 #endif
-    struct rlimit limit = {RLIM_INFINITY, RLIM_INFINITY};
-    const long result =
-        os_syscall6(SYS_prlimit64, 0, RLIMIT_AS, 0, (long)(uintptr_t)&limit, 0, 0);
-    os->address_space_limit =
-        os_failed(result) || limit.rlim_cur == RLIM_INFINITY ? SIZE_MAX : limit.rlim_cur;
+    os->address_space_limit = os_limit_of(RLIMIT_AS);
+}
+
+MALLOW_INTERNAL size_t os_limit(const struct os *os) {
+    return bits_min(os->address_space_limit, os_limit_of(RLIMIT_DATA));
 }
 
 static void os_name(const struct os *os, uintptr_t address, size_t bytes) {

@@ -99,14 +99,6 @@ MALLOW_INTERNAL enum os_huge_setting os_huge_setting(const struct os *os) {
                                           : OS_HUGE_NEVER;
 }
 
-MALLOW_INTERNAL bool os_huge_is_affordable(const struct os *os) {
-    struct rlimit limit = {RLIM_INFINITY, RLIM_INFINITY};
-    const long result =
-        os_syscall6(SYS_prlimit64, 0, RLIMIT_DATA, 0, (long)(uintptr_t)&limit, 0, 0);
-    return os->address_space_limit == SIZE_MAX &&
-           (result != 0 || limit.rlim_cur == RLIM_INFINITY);
-}
-
 MALLOW_INTERNAL uint64_t os_fault_count(void) {
     struct rusage usage = {.ru_minflt = 0};
     (void)os_syscall6(SYS_getrusage, RUSAGE_SELF, (long)(uintptr_t)&usage, 0, 0, 0, 0);

@@ -31,10 +31,6 @@ MALLOW_INTERNAL enum os_huge_setting os_huge_setting(const struct os *os);
 // The same of the text of its file.
 MALLOW_INTERNAL enum os_huge_setting os_huge_parse(const char *text, size_t length);
 
-// Whether neither address space nor data are limited for this process: what a background thread
-// takes would count, too. One call.
-MALLOW_INTERNAL bool os_huge_is_affordable(const struct os *os);
-
 enum os_huge_result {
     OS_HUGE_MADE,
     OS_HUGE_BUSY,    // not now: the pages are in other use

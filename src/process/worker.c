@@ -18,6 +18,8 @@ enum {
     WORKER_RETRY_LAST_MS = 64000,
 };
 
+#define WORKER_LIMIT_BYTES_MIN ((size_t)1 << 30)
+
 MALLOW_INTERNAL void worker_begin(struct worker *worker) {
     worker_note_callers(worker);
     worker->process_id = getpid();
@@ -160,6 +162,16 @@ static bool worker_waits_for_caller(const struct worker *worker, uintptr_t calle
            !worker_caller_is_fit(worker, caller);
 }
 
+// Where the process may have little memory, a thread's stack is a good part of it, and what libc
+// keeps for the thread may lie where it hinders giving back what is below.
+static bool worker_is_unaffordable(struct worker *worker) {
+    if (os_limit(worker->os) >= WORKER_LIMIT_BYTES_MIN) {
+        return false;
+    }
+    atomic_store_explicit(&worker->barred, true, memory_order_relaxed);
+    return true;
+}
+
 // Moves the state from NONE to STARTING: for one thread only.
 static bool worker_claim_start(struct worker *worker) {
     uint32_t expected = WORKER_NONE;
@@ -206,7 +218,7 @@ MALLOW_INTERNAL void worker_poll(struct worker *worker, const void *caller, bool
             // Nothing to do, nor ever: with that, growth is no work any more.
             atomic_fetch_and_explicit(&worker->os->work, ~(uint32_t)OS_WORK_GROWN,
                                       memory_order_relaxed);
-        } else {
+        } else if (!worker_is_unaffordable(worker)) {
             worker_start(worker);
         }
     } else if (may_enter && !worker_waits_for_caller(worker, (uintptr_t)caller)) {

@@ -62,7 +62,7 @@ struct worker {
     _Atomic(uint32_t) stepping;     // 1: somebody is doing the work in its place
     _Atomic(bool) wanted;           // by option
     _Atomic(bool) lifts_trim;       // the limit of what is kept is not set by the program
-    _Atomic(bool) barred;           // a sandbox may kill for creating a thread
+    _Atomic(bool) barred;           // never: a sandbox may kill for it, or memory is limited
     pthread_t thread;               // valid while RUNNING
     pid_t process_id;               // the process that may create it: not a child by vfork
     struct worker_range ranges[WORKER_RANGE_COUNT]; // 0 bytes: part of the program, or not found

@@ -32,7 +32,7 @@ static uint64_t promote_now_us(void) {
 MALLOW_INTERNAL bool worker_may_promote(struct worker *worker) {
     if (!atomic_load_explicit(&worker->promote_asked, memory_order_acquire)) {
         if (worker->promote.able && (os_huge_setting(worker->os) == OS_HUGE_NEVER ||
-                                     !os_huge_is_affordable(worker->os))) {
+                                     os_limit(worker->os) != SIZE_MAX)) {
             promote_deny(&worker->promote);
         }
         atomic_store_explicit(&worker->promote_asked, true, memory_order_release);

@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: MIT
-// Where no thread can be had, by option, in a sandbox, because pthread_create fails, or because it
-// cannot be told whether it is the program that calls (in a static one, and in a build of the library
+// Where no thread is to be had, by option, in a sandbox, under a small limit of memory, because
+// pthread_create fails, or because it cannot be told whether it is the program that calls (in a static one, and in a build of the library
 // that does not jump), free memory comes back in small steps of the calls that the program goes on making.
 //
-//   idle_no_thread off|sandbox|failing|blind
+//   idle_no_thread off|sandbox|confined|failing|blind
 #include "idle.h"
 
 #include <dlfcn.h>
 #include <stdatomic.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 
 enum { FILL = 64 << 20, SLACK_KIB = 4000 };
 
@@ -107,10 +108,15 @@ int main(int count, char **arguments)
         errno = 0;
         CHECK(prctl(-1, 0, 0, 0, 0) == -1 && errno == EINVAL, "prctl of nothing");
         go_on(2000);
+    } else if (strcmp(why, "confined") == 0) {
+        CHECK(thread_count() == 1, "a thread already");
+        const struct rlimit limit = {512 * MIB, 512 * MIB};
+        CHECK(setrlimit(RLIMIT_DATA, &limit) == 0, "setrlimit");
     } else if (strcmp(why, "failing") == 0) {
         atomic_store(&failures_left, 1000000);
     } else {
-        CHECK(strcmp(why, "off") == 0 || strcmp(why, "blind") == 0, "off, sandbox, failing or blind");
+        CHECK(strcmp(why, "off") == 0 || strcmp(why, "blind") == 0,
+              "off, sandbox, confined, failing or blind");
     }
     expect_steps(before);
     expect_steps_in_slabs();

@@ -147,7 +147,7 @@ CASE(the_system_is_asked_once_and_its_never_is_final) {
     worker.promote_asked = false;
     const bool may = worker_may_promote(&worker);
     assert_int_equal(may, os_huge_setting(worker.os) != OS_HUGE_NEVER &&
-                              os_huge_is_affordable(worker.os));
+                              os_limit(worker.os) == SIZE_MAX);
     assert_true(worker.promote_asked);
     promote_deny(&worker.promote);
     assert_false(worker_may_promote(&worker));
