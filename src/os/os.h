@@ -93,8 +93,8 @@ MALLOW_INTERNAL bool os_unmap(struct os *os, uintptr_t address, size_t bytes);
 // Gives the pages back; the range reads as zero afterwards. False: nothing happened.
 MALLOW_INTERNAL bool os_purge(struct os *os, uintptr_t address, size_t bytes);
 
-// The limit of the process's address space or data, whichever is less, in bytes; SIZE_MAX if neither
-// is limited. One call.
+// The limit of the process's address space or data, whichever is less, in bytes; SIZE_MAX if
+// neither is limited. One call.
 MALLOW_INTERNAL size_t os_limit(const struct os *os);
 
 // Resizes a mapping, moving it if it must and `may_move`; the pages move, not the bytes. 0 on
