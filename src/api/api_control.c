@@ -48,18 +48,20 @@ MALLOW_INTERNAL int api_control_set_trim_threshold(long bytes) {
     process->options.values[PROCESS_OPTION_trim_threshold] =
         bytes < 0 ? UINT64_MAX : (uint64_t)bytes;
     process_apply_options(process);
+    worker_keep(&process->worker, bytes < 0);
     return 1;
 }
 
 MALLOW_INTERNAL bool api_control_set_mmap_threshold(long bytes) {
-    if (bytes < 0) {
+    struct process *const process = process_ready();
+    // Sealed: nothing is mapped any more, so what is above a lower threshold could not be had.
+    if (bytes < (long)MALLOW_SLAB_BYTES_MAX || bytes > (long)MALLOW_LARGE_BYTES_MAX ||
+        process->os.sealed) {
         return false;
     }
-    struct process *const process = process_ready();
-    const size_t limit = bits_max((size_t)bytes, MALLOW_SLAB_BYTES_MAX);
-    __atomic_store_n(&process->shared.large_bytes_max, bits_min(limit, MALLOW_LARGE_BYTES_MAX),
-                     __ATOMIC_RELAXED);
-    return limit <= MALLOW_LARGE_BYTES_MAX;
+    process->options.values[PROCESS_OPTION_huge_threshold] = (uint64_t)bytes;
+    __atomic_store_n(&process->shared.large_bytes_max, (size_t)bytes, __ATOMIC_RELAXED);
+    return true;
 }
 
 MALLOW_INTERNAL void api_sandbox_begins(void) {

@@ -49,5 +49,6 @@ MALLOW_INTERNAL void process_start_realtime(struct process *process) {
     process->shared.reserve = process->reserve.chunk_count != 0 ? &process->reserve : NULL;
     process->arenas.trim_slices = SIZE_MAX;
     process->huges.cache.limit = 0;
+    process->shared.large_bytes_max = MALLOW_LARGE_BYTES_MAX; // no block has a mapping of its own
     process->os.sealed = true;
 }

@@ -209,7 +209,8 @@ static bool worker_has_grown_only(const struct worker *worker) {
 
 MALLOW_INTERNAL void worker_poll(struct worker *worker, const void *caller, bool may_enter) {
     const uint32_t state = atomic_load_explicit(&worker->state, memory_order_acquire);
-    if (state != WORKER_NONE || worker->os->sealed) {
+    if (state != WORKER_NONE || worker->os->sealed ||
+        atomic_load_explicit(&worker->keeps, memory_order_relaxed)) {
         return; // sealed: nothing may be given back
     }
     const int error = errno;
@@ -252,6 +253,13 @@ MALLOW_INTERNAL void worker_stop(struct worker *worker, bool for_good) {
         worker_lift_trim(worker, false);
         atomic_store_explicit(&worker->state, WORKER_NONE, memory_order_release);
         os_raise_work(worker->os); // whatever it was at
+    }
+}
+
+MALLOW_INTERNAL void worker_keep(struct worker *worker, bool keeps) {
+    atomic_store_explicit(&worker->keeps, keeps, memory_order_relaxed);
+    if (keeps) {
+        worker_stop(worker, false);
     }
 }
 

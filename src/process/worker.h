@@ -62,6 +62,7 @@ struct worker {
     _Atomic(uint32_t) stepping;     // 1: somebody is doing the work in its place
     _Atomic(bool) wanted;           // by option
     _Atomic(bool) lifts_trim;       // the limit of what is kept is not set by the program
+    _Atomic(bool) keeps;            // the program wants free memory kept: nothing is done
     _Atomic(bool) barred;           // never: a sandbox may kill for it, or memory is limited
     pthread_t thread;               // valid while RUNNING
     pid_t process_id;               // the process that may create it: not a child by vfork
@@ -90,6 +91,10 @@ MALLOW_INTERNAL void worker_poll(struct worker *worker, const void *caller, bool
 // Ends the thread, if it exists, and waits for its end; none is created until the next poll, or
 // never again if `for_good`. Waits for what it is at: some 10 us.
 MALLOW_INTERNAL void worker_stop(struct worker *worker, bool for_good);
+
+// `keeps`: from now on nothing is given back for being idle, by the thread or by steps; else it is
+// again. May wait as worker_stop does.
+MALLOW_INTERNAL void worker_keep(struct worker *worker, bool keeps);
 
 MALLOW_INLINE bool worker_is_running(const struct worker *worker) {
     return atomic_load_explicit(&worker->state, memory_order_relaxed) == WORKER_RUNNING;

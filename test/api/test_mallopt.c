@@ -59,6 +59,33 @@ static void mmap_threshold_is_honoured_or_refused(void **state)
     outcome_of(mmap_threshold_trial);
 }
 
+// What is refused leaves the threshold as it was.
+static int mmap_threshold_refusal_trial(void)
+{
+    SET_OR_REFUSED(M_MMAP_THRESHOLD, 300 * 1024);
+    const size_t before = mapped_blocks();
+    static const int values[] = {INT32_MIN, -1, 0, 4096, 2 * 1024 * 1024, INT32_MAX};
+    for (size_t i = 0; i < COUNT_OF(values); i++) {
+        if (mallopt(M_MMAP_THRESHOLD, values[i]) == 0) {
+            void *const above = malloc(400 * KIB);
+            CHECK(mapped_blocks() == before + 1, "the refused value %d changed the threshold", values[i]);
+            free(above);
+        } else {
+            void *const above = malloc(values[i] > 0 ? (size_t)values[i] + 5000 : 100);
+            CHECK(mapped_blocks() == before + 1, "above %d was not mapped apart", values[i]);
+            free(above);
+            CHECK(mallopt(M_MMAP_THRESHOLD, 300 * 1024) == 1, "refused what was honoured before");
+        }
+    }
+    return HONOURED;
+}
+
+static void mmap_threshold_refused_stays_as_it_was(void **state)
+{
+    (void)state;
+    outcome_of(mmap_threshold_refusal_trial);
+}
+
 static int mmap_max_trial(void)
 {
     SET_OR_REFUSED(M_MMAP_MAX, 0);
@@ -102,10 +129,18 @@ static int trim_threshold_low_trial(void)
 static int trim_threshold_off_trial(void)
 {
     SET_OR_REFUSED(M_TRIM_THRESHOLD, -1); // never trim
-    SET_OR_REFUSED(M_MMAP_THRESHOLD, 32 * 1024 * 1024);
     const size_t base = process_rss_kib();
     const size_t after = rss_after_freeing_kib(150 * MIB);
     CHECK(after > base + 100 * KIB, "trimmed to %zu KiB with trimming off", after - base);
+    for (int i = 0; i < 20; i++) { // nor later, nor by what the program goes on doing
+        usleep(100 * 1000);
+        free(malloc(100 * KIB));
+    }
+    const size_t later = process_rss_kib();
+    CHECK(later + KIB > after, "%zu KiB with trimming off, then %zu", after, later);
+    malloc_trim(0);
+    const size_t trimmed = process_rss_kib();
+    CHECK(trimmed < base + 8 * KIB, "malloc_trim left %zu KiB", trimmed - base);
     return HONOURED;
 }
 
@@ -167,6 +202,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(mmap_threshold_is_honoured_or_refused),
+        cmocka_unit_test(mmap_threshold_refused_stays_as_it_was),
         cmocka_unit_test(mmap_max_is_honoured_or_refused),
         cmocka_unit_test(trim_threshold_is_honoured_or_refused),
         cmocka_unit_test(perturb_is_honoured_or_refused),

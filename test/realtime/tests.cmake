@@ -8,6 +8,8 @@ foreach(what one threads stopped locked)
     set_tests_properties(realtime.${what} PROPERTIES ENVIRONMENT
         "${preload};MALLOW_MODE=realtime;MALLOW_REALTIME_RESERVE=32M")
 endforeach()
+set_tests_properties(realtime.one PROPERTIES ENVIRONMENT
+    "${preload};MALLOW_MODE=realtime;MALLOW_REALTIME_RESERVE=32M;MALLOW_HUGE_THRESHOLD=64K")
 # Four threads with some 70 size classes each: a slice for each of them, and room for what is live.
 set_tests_properties(realtime.threads realtime.stopped PROPERTIES ENVIRONMENT
     "${preload};MALLOW_MODE=realtime;MALLOW_REALTIME_RESERVE=96M")
