@@ -44,6 +44,19 @@ MALLOW_INTERNAL void process_apply_options(struct process *process) {
     process->worker.lifts_trim = process_options_is_default(options, PROCESS_OPTION_trim_threshold);
 }
 
+// The largest block that has no mapping of its own.
+static size_t process_fit_threshold(struct process_options *options) {
+    const uint64_t wanted = process_option(options, huge_threshold);
+    const uint64_t fit =
+        bits_min(bits_max(wanted, MALLOW_SLAB_BYTES_MAX), MALLOW_LARGE_BYTES_MAX);
+    if (fit != wanted) {
+        process_options_complain(options, PROCESS_OPTION_huge_threshold,
+                                 ": not from 64K to 1M; the nearest of them is used\n");
+        process_option(options, huge_threshold) = fit;
+    }
+    return fit;
+}
+
 static void process_start_memory(struct process *process) {
     struct process_options *const options = &process->options;
     process_options_default(options);
@@ -82,9 +95,7 @@ static void process_start_memory(struct process *process) {
     process->shared.arenas = &process->arenas;
     process->shared.huges = &process->huges;
     process->shared.thins = &process->thins;
-    process->shared.large_bytes_max =
-        bits_min(bits_max(process_option(options, huge_threshold), MALLOW_SLAB_BYTES_MAX),
-                 MALLOW_LARGE_BYTES_MAX);
+    process->shared.large_bytes_max = process_fit_threshold(options);
     heap_shared_init(&process->shared);
     process->sources = (struct observe_sources){&process->os, &process->meta, &process->arenas,
                                                 &process->huges, &process->shared};

@@ -43,7 +43,7 @@ struct process {
     pthread_key_t key;
     bool key_valid;
     uint64_t start_us;               // monotonic clock at start
-    int stats_fd;                    // where statistics go at the end
+    int stats_fd;                    // where statistics, and complaints, go at the end
     uintptr_t break_at_start;        // where libc's own heap would begin
     struct observe_sources sources;  // where the counters are
     struct worker worker;            // returns memory while the program is idle

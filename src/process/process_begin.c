@@ -17,7 +17,8 @@ __attribute__((constructor(101))) static void process_begin(void) {
     (void)clock_gettime(CLOCK_MONOTONIC, &now);
     process->start_us = (uint64_t)now.tv_sec * 1000000 + (uint64_t)now.tv_nsec / 1000;
     process->stats_fd = 2;
-    if (process_option(&process->options, stats) != 0) {
+    if (process_option(&process->options, stats) != 0 ||
+        process_option_text(&process->options, report)[0] != '\0') {
         // Many a program closes stderr before we get to write.
         const int copy = fcntl(2, F_DUPFD_CLOEXEC, 100);
         process->stats_fd = copy >= 0 ? copy : 2;

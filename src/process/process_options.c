@@ -2,19 +2,37 @@
 // Options: see process_options.h.
 #include "process/process_options.h"
 
+#include <assert.h>
 #include <errno.h>
 
 #include "base/format.h"
 #include "os/os.h"
 
+static const char option_prefix[] = "MALLOW_";
+
+// The name of the environment's variable: the option's in capitals. `name` is filled up with zeros,
+// so that it has a character at each of these places.
+#define OPTION_CAPITAL(name, i) ((name)[i] >= 'a' ? (char)((name)[i] - 'a' + 'A') : (name)[i])
+#define OPTION_CAPITALS(name, i)                                                                   \
+    OPTION_CAPITAL(name, i), OPTION_CAPITAL(name, (i) + 1), OPTION_CAPITAL(name, (i) + 2),         \
+        OPTION_CAPITAL(name, (i) + 3)
+#define OPTION_ENVIRONMENT(name)                                                                   \
+    {'M', 'A', 'L', 'L', 'O', 'W', '_', OPTION_CAPITALS(name, 0), OPTION_CAPITALS(name, 4),        \
+     OPTION_CAPITALS(name, 8), OPTION_CAPITALS(name, 12), OPTION_CAPITALS(name, 16)}
+#define OPTION_ZEROS "\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0"
+
 static const struct process_option_row option_rows[] = {
 #define MALLOW_OPTION(name, type, default_text, unit, settable, help)                              \
-    {#name, "MALLOW_" #name, OPTION_##type, default_text, unit, OPTION_##settable, help},
+    {#name, OPTION_ENVIRONMENT(#name OPTION_ZEROS), OPTION_##type, default_text, unit,             \
+     OPTION_##settable, help},
 #include "options.def"
 #undef MALLOW_OPTION
 };
 
-static const char option_prefix[] = "MALLOW_";
+#define MALLOW_OPTION(name, type, default_text, unit, settable, help)                              \
+    static_assert(sizeof "MALLOW_" #name < PROCESS_OPTION_NAME_BYTES, "room for its capitals");
+#include "options.def"
+#undef MALLOW_OPTION
 
 // The place of each option's text; 0, and not used, for those that are numbers.
 static const uint8_t option_text_places[] = {
@@ -219,6 +237,15 @@ static void option_format(const struct process_options *options, unsigned index,
     } else {
         format_unsigned(out, options->values[index]);
     }
+}
+
+MALLOW_INTERNAL void process_options_complain(const struct process_options *options,
+                                              unsigned index, const char *advice) {
+    char value[PROCESS_OPTION_TEXT_BYTES];
+    struct format out;
+    format_init(&out, value, sizeof value);
+    option_format(options, index, &out);
+    option_complain("bad value ", option_rows[index].environment, value, advice);
 }
 
 MALLOW_INTERNAL const char *process_options_get(const struct process_options *options,

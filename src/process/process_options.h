@@ -14,7 +14,7 @@
 
 #include "config.h"
 
-enum { PROCESS_OPTION_TEXT_BYTES = 256 };
+enum { PROCESS_OPTION_TEXT_BYTES = 256, PROCESS_OPTION_NAME_BYTES = 28 };
 
 enum process_option_index {
 #define MALLOW_OPTION(name, type, default_text, unit, settable, help) PROCESS_OPTION_##name,
@@ -48,7 +48,7 @@ enum process_option_when { OPTION_ALWAYS, OPTION_START };
 
 struct process_option_row {
     const char *name;
-    const char *environment;
+    char environment[PROCESS_OPTION_NAME_BYTES];
     enum process_option_type type;
     const char *default_text;
     const char *unit;
@@ -76,6 +76,10 @@ MALLOW_INTERNAL void process_options_default(struct process_options *options);
 
 // Takes every MALLOW_* of the environment. What cannot be used is said in one line each on stderr.
 MALLOW_INTERNAL void process_options_read(struct process_options *options, char **environment);
+
+// Says in one line on stderr that the value of an option is bad; `advice` goes on behind it.
+MALLOW_INTERNAL void process_options_complain(const struct process_options *options,
+                                              unsigned index, const char *advice);
 
 // Whether a switch or size has the value of the table.
 MALLOW_INTERNAL bool process_options_is_default(const struct process_options *options,

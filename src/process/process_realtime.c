@@ -10,14 +10,15 @@
 // Heaps of threads, and what else has no place in the arena: some 1,000 threads' worth.
 enum { REALTIME_META_BYTES = 3 << 19 };
 
-static void realtime_complain(const char *what, uint64_t bytes, const char *advice) {
+static void realtime_complain(const char *what, uint64_t bytes) {
     char line[200];
     struct format out;
     format_init(&out, line, sizeof line);
     format_text(&out, "mallow: realtime: ");
     format_text(&out, what);
+    format_text(&out, " MALLOW_REALTIME_RESERVE=");
     format_bytes(&out, bytes);
-    format_text(&out, advice);
+    format_text(&out, "\n");
     os_write(2, line, bits_min(out.wanted, sizeof line - 1));
 }
 
@@ -29,9 +30,11 @@ MALLOW_INTERNAL void process_start_realtime(struct process *process) {
     const char *const mode = process_option_text(&process->options, mode);
     if (!process_is_realtime(process)) {
         if (!format_same_ignoring_case(mode, "default")) {
-            static const char line[] =
-                "mallow: bad value MALLOW_MODE: default or realtime; the default stays\n";
-            os_write(2, line, sizeof line - 1);
+            process_options_complain(&process->options, PROCESS_OPTION_mode,
+                                     ": default or realtime; the default stays\n");
+            static const char standard[] = "default";
+            __builtin_memcpy(process_option_text(&process->options, mode), standard,
+                             sizeof standard);
         }
         return;
     }
@@ -42,9 +45,9 @@ MALLOW_INTERNAL void process_start_realtime(struct process *process) {
     const bool state = os_bring_in((uintptr_t)process, sizeof *process, &locked);
     os_bring_in_image(&locked);
     if (got < wanted || !meta || !state) {
-        realtime_complain("not all could be reserved and brought in of ", wanted, "\n");
+        realtime_complain("not all could be reserved and brought in of", wanted);
     } else if (!locked) {
-        realtime_complain("brought in, but not locked (see RLIMIT_MEMLOCK): ", wanted, "\n");
+        realtime_complain("brought in, but not locked (see RLIMIT_MEMLOCK):", wanted);
     }
     process->shared.reserve = process->reserve.chunk_count != 0 ? &process->reserve : NULL;
     process->arenas.trim_slices = SIZE_MAX;

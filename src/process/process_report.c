@@ -116,8 +116,13 @@ MALLOW_INTERNAL void process_report_write(struct process *process) {
     report_path(process, &name);
     const int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
     if (fd < 0) {
-        static const char line[] = "mallow: the file of MALLOW_REPORT cannot be written\n";
-        os_write(2, line, sizeof line - 1);
+        char line[PROCESS_OPTION_TEXT_BYTES + 100];
+        struct format out;
+        format_init(&out, line, sizeof line);
+        format_text(&out, "mallow: the file of MALLOW_REPORT cannot be written: ");
+        format_text(&out, path);
+        format_text(&out, "\n");
+        os_write(process->stats_fd, line, bits_min(out.wanted, sizeof line - 1));
         return;
     }
     struct snapshot snapshot;

@@ -54,14 +54,25 @@ class Environment(unittest.TestCase):
     def test_an_unknown_mode_is_named_in_one_line_and_the_default_stays(self):
         done = run("/bin/echo", "hello", MALLOW_MODE="fastest")
         self.assertEqual((done.returncode, done.stdout), (0, "hello\n"))
-        self.assertRegex(done.stderr, r"\Amallow: [^\n]*MALLOW_MODE\b[^\n]*\n\Z")
+        self.assertRegex(done.stderr, r"\Amallow: [^\n]*MALLOW_MODE=fastest\b[^\n]*\n\Z")
+        done = run("/bin/true", MALLOW_MODE="fastest", MALLOW_VERBOSE="1")
+        self.assertIn("mallow: option mode = default\n", done.stderr)
         done = run("/bin/echo", "hello", MALLOW_MODE="Default")
         self.assertEqual((done.stdout, done.stderr), ("hello\n", ""))
+
+    def test_a_threshold_that_cannot_be_is_named_in_one_line_and_the_nearest_is_used(self):
+        for value, used in (("4K", "64K"), ("65535", "64K"), ("10M", "1M")):
+            done = run("/bin/true", MALLOW_HUGE_THRESHOLD=value, MALLOW_VERBOSE="1")
+            self.assertRegex(done.stderr, r"\Amallow: [^\n]*MALLOW_HUGE_THRESHOLD=[^\n]*64K to 1M[^\n]*\n")
+            self.assertIn(f"mallow: option huge_threshold = {used}\n", done.stderr)
+        for value in ("64K", "1M", "300K"):
+            done = run("/bin/true", MALLOW_HUGE_THRESHOLD=value)
+            self.assertEqual(done.stderr, "")
 
     def test_realtime_says_what_it_could_not_reserve(self):
         done = run("/bin/echo", "hello", MALLOW_MODE="realtime", MALLOW_REALTIME_RESERVE="1G", MALLOW_ARENA_RESERVE="64M")
         self.assertEqual((done.returncode, done.stdout), (0, "hello\n"))
-        self.assertRegex(done.stderr, r"\Amallow: realtime: [^\n]* 1G\n\Z")
+        self.assertRegex(done.stderr, r"\Amallow: realtime: [^\n]* MALLOW_REALTIME_RESERVE=1G\n\Z")
 
     def test_giant_pages_that_the_system_has_not_are_one_line_and_the_program_runs_on(self):
         free = pathlib.Path("/sys/kernel/mm/hugepages/hugepages-1048576kB/free_hugepages")
@@ -143,8 +154,9 @@ class Environment(unittest.TestCase):
             self.assertGreater(report["process"]["peak_rss_bytes"], 1 << 20)
 
     def test_report_to_an_impossible_path_does_not_stop_the_program(self):
-        done = run("/bin/echo", "hello", MALLOW_REPORT="/nowhere/at/all.json")
+        done = run("/bin/echo", "hello", MALLOW_REPORT="/nowhere/at/all.%p.json") # echo closes stderr at its end
         self.assertEqual((done.returncode, done.stdout), (0, "hello\n"))
+        self.assertRegex(done.stderr, r"\Amallow: [^\n]*MALLOW_REPORT[^\n]*/nowhere/at/all.[0-9]+.json[^\n]*\n\Z")
 
     def test_environment_is_ignored_in_setuid_programs(self):
         if os.geteuid() != 0:

@@ -2,6 +2,7 @@
 // Statistics and options by the API: the numbers must follow what the program does.
 #include "../support/suite.h"
 
+#include <ctype.h>
 #include <mallow/observe.h>
 #include <mallow/options.h>
 
@@ -167,6 +168,10 @@ static void every_option_can_be_read_and_set_or_says_why_not(void **state)
         char buffer[200];
         assert_non_null(mw_option_get(info.name, buffer, sizeof buffer));
         assert_int_equal(strncmp(info.environment, "MALLOW_", 7), 0);
+        assert_int_equal(strlen(info.environment), 7 + strlen(info.name));
+        for (size_t i = 0; i <= strlen(info.name); i++) {
+            assert_int_equal(info.environment[7 + i], toupper((unsigned char)info.name[i]));
+        }
         assert_true(strlen(info.help) > 10);
         const int result = mw_option_set(info.name, info.default_text);
         assert_true(result == 0 || result == EBUSY);
