@@ -42,7 +42,9 @@ static void *new_with_handlers(size_t size, size_t alignment) {
 }
 
 static MALLOW_COLD void *new_exhausted(size_t size, size_t alignment) {
-    void *const block = new_with_handlers(size, alignment);
+    // No handler makes room for an alignment that cannot be.
+    void *const block =
+        bits_is_power_of_two(alignment) ? new_with_handlers(size, alignment) : NULL;
     if (block == NULL) {
         if (api_throw_bad_alloc != NULL) {
             api_throw_bad_alloc();

@@ -76,6 +76,17 @@ int main()
     block = mw_new_aligned(100, 4096);
     CHECK(reinterpret_cast<std::uintptr_t>(block) % 4096 == 0);
     mw_free(block);
+    static const std::size_t no_powers_of_two[] = {0, 3, 6, 24, 48, 1000};
+    for (const std::size_t alignment : no_powers_of_two) {
+        CHECK(throws_bad_alloc([=] { return mw_new_aligned(100, alignment); }));
+        CHECK(mw_new_aligned_nothrow(100, alignment) == nullptr);
+        std::set_new_handler(give_up_after_three); // has nothing to do with memory: not called
+        handler_calls = 0;
+        CHECK(throws_bad_alloc([=] { return mw_new_aligned(100, alignment); }));
+        CHECK(mw_new_aligned_nothrow(100, alignment) == nullptr);
+        CHECK(handler_calls == 0);
+        std::set_new_handler(nullptr);
+    }
     block = mw_new_n(10, 10);
     const std::size_t huge = SIZE_MAX / 2;
     CHECK(throws_bad_alloc([=] { return mw_new(huge); }));
