@@ -17,8 +17,7 @@ MALLOW_INTERNAL size_t api_usable_size(const void *block, const char *call) {
     heap_report_misuse(&process->shared, (uintptr_t)block, call);
     const size_t foreign = process_foreign_size(process, (void *)(uintptr_t)block);
     if (foreign == 0) {
-        fatal_misuse("size of a foreign pointer:", (uintptr_t)block,
-                     "no block of this allocator, nor of libc's, begins there");
+        heap_report_foreign((uintptr_t)block, call);
     }
     return foreign;
 }

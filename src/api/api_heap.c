@@ -9,7 +9,6 @@
 #include "api/api.h"
 #include "heap/heap_fast.h"
 #include "heap/heap_own.h"
-#include "os/fatal.h"
 #include "process/process.h"
 
 // What the public pointer points to.
@@ -127,8 +126,7 @@ void mw_heap_free(struct mw_heap *heap, void *block) {
     }
     if (block != NULL && heap_free_near(own->shared, own, address) == HEAP_NEAR_NOT &&
         !heap_free(own->shared, own, address)) {
-        fatal_misuse("invalid free of", address,
-                     "a foreign pointer: no block of this allocator begins there");
+        heap_report_foreign(address, "free");
     }
 }
 
@@ -140,8 +138,7 @@ void *mw_heap_realloc(struct mw_heap *heap, void *block, size_t size) {
     const struct heap_block found = heap_identify(own->shared, (uintptr_t)block);
     if (unlikely(found.kind == HEAP_BLOCK_NONE)) {
         heap_report_misuse(own->shared, (uintptr_t)block, "realloc");
-        fatal_misuse("invalid realloc of", (uintptr_t)block,
-                     "a foreign pointer: no block of this allocator begins there");
+        heap_report_foreign((uintptr_t)block, "realloc");
     }
     if (heap_resize_in_place(own->shared, &found, size)) {
         return block;

@@ -6,7 +6,6 @@
 #include <string.h>
 
 #include "heap/heap_fast.h"
-#include "os/fatal.h"
 #include "process/process.h"
 
 static const struct api_layout api_plain = {1, 0};
@@ -94,8 +93,7 @@ static void resize_zero(void *block, size_t usable_before, size_t usable_after, 
 static void *resize_foreign(struct process *process, void *block, size_t size) {
     const size_t have = process_foreign_size(process, block);
     if (have == 0) {
-        fatal_misuse("invalid realloc of", (uintptr_t)block,
-                     "a foreign pointer: no block of this allocator, nor of libc's, begins there");
+        heap_report_foreign((uintptr_t)block, "realloc");
     }
     void *const moved = api_malloc(size);
     if (moved != NULL) {
@@ -159,7 +157,10 @@ MALLOW_INTERNAL void *api_expand(void *block, size_t size) {
     const struct heap_block found = heap_identify(&process->shared, (uintptr_t)block);
     if (unlikely(found.kind == HEAP_BLOCK_NONE)) {
         heap_report_misuse(&process->shared, (uintptr_t)block, "expand");
-        return NULL;
+        if (process_foreign_size(process, block) == 0) {
+            heap_report_foreign((uintptr_t)block, "expand");
+        }
+        return NULL; // libc's
     }
     return heap_resize_in_place(&process->shared, &found, size) ? block : NULL;
 }

@@ -3,7 +3,6 @@
 #include "api/api.h"
 
 #include "heap/heap_gate.h"
-#include "os/fatal.h"
 #include "process/process.h"
 
 MALLOW_INTERNAL MALLOW_COLD void *api_fail(int error) {
@@ -165,8 +164,7 @@ static MALLOW_NOINLINE void api_free_far(struct process *process, void *block) {
     }
     const int error = errno;
     if (!process_foreign_free(process, block)) {
-        fatal_misuse("invalid free of", (uintptr_t)block,
-                     "a foreign pointer: no block of this allocator, nor of libc's, begins there");
+        heap_report_foreign((uintptr_t)block, "free");
     }
     errno = error;
 }

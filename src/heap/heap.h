@@ -365,6 +365,9 @@ MALLOW_INTERNAL void heap_free_moved(struct heap_shared *shared, struct heap *he
 MALLOW_INTERNAL void heap_report_misuse(const struct heap_shared *shared, uintptr_t address,
                                         const char *call);
 
+// Stops the program: `address` is nobody's block.
+MALLOW_INTERNAL MALLOW_NORETURN void heap_report_foreign(uintptr_t address, const char *call);
+
 // ---- heap_relief.c: short of memory -------------------------------------------------------------
 
 // Gives back at least `bytes` of what is kept for speed, if there is so much; bytes released.

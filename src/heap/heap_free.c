@@ -273,6 +273,12 @@ static MALLOW_COLD void heap_report_in_slab(const char *call, const struct slab 
     heap_report(call, "invalid ", address, detail);
 }
 
+MALLOW_INTERNAL MALLOW_NORETURN MALLOW_COLD void heap_report_foreign(uintptr_t address,
+                                                                     const char *call) {
+    heap_report(call, "invalid ", address,
+                "a foreign pointer: no block of this allocator, nor of libc's, begins there");
+}
+
 MALLOW_INTERNAL void heap_report_misuse(const struct heap_shared *shared, uintptr_t address,
                                         const char *call) {
     const struct slab *const slab = heap_span_of(shared, address);

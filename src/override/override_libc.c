@@ -119,11 +119,11 @@ void *reallocf(void *block, size_t size) {
 }
 
 size_t malloc_usable_size(void *block) {
-    return mw_usable_size(block);
+    return mw_malloc_usable_size(block);
 }
 
 size_t malloc_size(const void *block) {
-    return mw_usable_size(block);
+    return mw_malloc_size(block);
 }
 
 size_t malloc_good_size(size_t size) {

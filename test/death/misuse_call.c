@@ -4,6 +4,15 @@
 
 extern void free_sized(void *block, size_t size) __attribute__((weak));
 extern void free_aligned_sized(void *block, size_t alignment, size_t size) __attribute__((weak));
+extern void *mw_expand(void *block, size_t size) __attribute__((weak));
+
+static void *expand(void *block, size_t size)
+{
+    if (mw_expand == NULL) {
+        _exit(EXIT_SKIP); // without the library, by hand
+    }
+    return mw_expand(block, size);
+}
 
 void realloc_of_freed(void)
 {
@@ -76,6 +85,27 @@ void usable_size_of_interior(void)
 void usable_size_of_no_address(void)
 {
     (void)malloc_usable_size(at_address(0xfffffffffffff000));
+}
+
+void expand_of_freed(void)
+{
+    free(victim.block);
+    (void)expand(hidden(victim.block), victim.size);
+}
+
+void expand_of_interior(void)
+{
+    (void)expand(hidden(victim.block + 16), 16);
+}
+
+void expand_of_static_data(void)
+{
+    (void)expand(hidden(victim.static_data + 64), 16);
+}
+
+void expand_of_no_address(void)
+{
+    (void)expand(at_address(0x8000000000001000), 16);
 }
 
 void realloc_of_no_address(void)
