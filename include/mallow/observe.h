@@ -54,7 +54,8 @@ MW_API bool mw_stats_get(struct mw_stats *stats);
 MW_API void mw_stats_print(int fd);
 
 // Writes the snapshot as one JSON object into `buffer` (always terminated if capacity > 0); returns
-// the length that the whole text has, as snprintf does.
+// the length that the whole text has, as snprintf does. What is allocated in between may make the
+// next text longer, a buffer for it as well: leave room, or ask again.
 MW_API size_t mw_stats_json(char *buffer, size_t capacity);
 
 // One size class, for `class_index` from 0 until it returns false.

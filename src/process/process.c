@@ -47,14 +47,12 @@ MALLOW_INTERNAL void process_apply_options(struct process *process) {
 // The largest block that has no mapping of its own.
 static size_t process_fit_threshold(struct process_options *options) {
     const uint64_t wanted = process_option(options, huge_threshold);
-    const uint64_t fit =
-        bits_min(bits_max(wanted, MALLOW_SLAB_BYTES_MAX), MALLOW_LARGE_BYTES_MAX);
-    if (fit != wanted) {
+    if (wanted < MALLOW_SLAB_BYTES_MAX || wanted > MALLOW_LARGE_BYTES_MAX) {
         process_options_complain(options, PROCESS_OPTION_huge_threshold,
-                                 ": not from 64K to 1M; the nearest of them is used\n");
-        process_option(options, huge_threshold) = fit;
+                                 ": not from 64K to 1M; the default stays\n");
+        process_option(options, huge_threshold) = MALLOW_LARGE_BYTES_MAX;
     }
-    return fit;
+    return process_option(options, huge_threshold);
 }
 
 static void process_start_memory(struct process *process) {
