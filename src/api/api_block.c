@@ -6,8 +6,9 @@
 #include "process/process.h"
 
 MALLOW_INTERNAL size_t api_usable_size(const void *block, const char *call) {
-    if (block == NULL) {
-        return 0;
+    const size_t usable_bytes = heap_own_usable(heap_current(), (uintptr_t)block);
+    if (likely(usable_bytes != 0) || block == NULL) {
+        return usable_bytes;
     }
     struct process *const process = process_ready();
     const struct heap_block found = heap_identify(&process->shared, (uintptr_t)block);

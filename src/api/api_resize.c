@@ -117,6 +117,14 @@ MALLOW_INTERNAL MALLOW_NOINLINE void *api_reallocate(void *block, size_t size,
     if (unlikely(size > (size_t)PTRDIFF_MAX)) {
         return api_fail(ENOMEM);
     }
+    const size_t usable_bytes = heap_own_usable(heap_current(), (uintptr_t)block);
+    if (usable_bytes != 0 && resize_is_worth_keeping(usable_bytes, size) &&
+        resize_is_aligned(block, layout)) {
+        if (zeroed) {
+            resize_zero(block, usable_bytes, usable_bytes, size);
+        }
+        return block;
+    }
     struct process *const process = process_ready();
     const uint64_t entries = os_entries(&process->os);
     heap_begin_effort();

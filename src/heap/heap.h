@@ -337,6 +337,10 @@ struct heap_block {
 MALLOW_INTERNAL struct heap_block heap_identify(const struct heap_shared *shared,
                                                 uintptr_t address);
 
+// Usable bytes of a live block that begins in the first slice of a slab of this heap in which no
+// other thread has freed: as most do that are asked about, at the least cost. 0: heap_identify.
+MALLOW_INTERNAL size_t heap_own_usable(const struct heap *heap, uintptr_t address);
+
 // Frees a block of a full slab of this heap by lending it to the class's current slab, as the next
 // to be handed out, if that has no hot block: the cache has it, and the slab stays full. Where a
 // program replaces blocks of a large population, that is nearly every free. False: nothing done.

@@ -54,6 +54,25 @@ MALLOW_INTERNAL struct heap_block heap_identify(const struct heap_shared *shared
     return block;
 }
 
+MALLOW_INTERNAL size_t heap_own_usable(const struct heap *heap, uintptr_t address) {
+    const struct slab *const slab = heap_fast_slab(heap, address);
+    const uint64_t offset = address - slab->start_address;
+    const uintptr_t flags = SLAB_OWNER_QUEUED | SLAB_OWNER_FULL;
+    struct heap_fast_block block;
+    if (offset >= compiler_relaxed_word(&slab->reach_bytes) ||
+        (compiler_relaxed_word(&slab->owner) & ~flags) != (uintptr_t)heap ||
+        !heap_fast_find(slab, offset, &block)) {
+        return 0;
+    }
+    // Free without a bit: the block that malloc hands out next, which may be one of a full slab.
+    const struct slab *const current = heap_current_slab(heap, slab->class_index);
+    if (current != NULL && compiler_relaxed_byte(&current->hot) != 0 &&
+        compiler_relaxed_word(&current->last) == address) {
+        return 0;
+    }
+    return slab->block_bytes;
+}
+
 // Frees a block of a slab of this heap; false: the slab has just been taken over by another.
 static bool heap_free_local(struct heap *heap, struct slab *slab, size_t index) {
     const enum heap_hold hold = heap_hold_slab(heap, slab);

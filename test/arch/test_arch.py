@@ -27,7 +27,7 @@ WINDOW_BYTES = 64 << 10
 # Instructions of one allocation and its free, the two calls through the PLT and the loop included.
 # The batch is what docs/decisions/0003 and 0014 pay for pairs at once, which went from 53 to 38, and for
 # frees in any order.
-INSTRUCTIONS_MAX = {"malloc": 42, "batch": 72, "medium": 230, "calloc": 60, "aligned": 55}
+INSTRUCTIONS_MAX = {"malloc": 42, "batch": 72, "medium": 230, "calloc": 60, "aligned": 55, "usable": 125, "resize": 165}
 
 
 def output(*command):
@@ -165,6 +165,12 @@ class Instructions(unittest.TestCase):
 
     def test_aligned_alloc_and_free(self):
         self.check("aligned")
+
+    def test_malloc_usable_size_between(self):
+        self.check("usable")
+
+    def test_realloc_in_place_between(self):
+        self.check("resize")
 
 
 if __name__ == "__main__":

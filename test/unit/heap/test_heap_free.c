@@ -33,8 +33,14 @@ static uintptr_t allocate_in_slab(size_t size) {
     return heap_allocate_aligned(heap, size, 16, false);
 }
 
+// The short way to a size says the same, or nothing.
 static enum heap_block_kind kind_of(uintptr_t address) {
-    return heap_identify(&world.shared, address).kind;
+    const struct heap_block found = heap_identify(&world.shared, address);
+    const size_t own_bytes = heap_own_usable(heap, address);
+    assert_true(own_bytes == 0 ||
+                (found.kind == HEAP_BLOCK_SLAB && own_bytes == found.usable_bytes));
+    assert_int_equal(heap_own_usable((struct heap *)(uintptr_t)&heap_empty, address), 0);
+    return found.kind;
 }
 
 static void release(uintptr_t address) {
@@ -231,6 +237,27 @@ CASE(a_full_slab_lends_a_block_which_is_handed_out_next_and_stays_full) {
     assert_false(heap_free_hot(heap, blocks[0])); // a small heap does not lend
 }
 
+CASE(the_short_way_finds_the_size_of_own_blocks) {
+    static uintptr_t blocks[MALLOW_SLAB_CAPACITY_MAX];
+    unsigned count;
+    struct slab *const slab = full_slab(blocks, &count);
+    for (unsigned i = 0; i < count; i++) {
+        assert_int_equal(heap_own_usable(heap, blocks[i]), 64);
+    }
+    release(blocks[2]); // queued now
+    assert_int_equal(heap_own_usable(heap, blocks[2]), 0);
+    assert_int_equal(heap_own_usable(heap, blocks[3]), 64);
+    assert_int_equal(heap_own_usable(heap, blocks[3] + 16), 0);
+    const uintptr_t newest = allocate_in_slab(640);
+    assert_int_equal(heap_own_usable(heap, newest), 640); // in a current slab
+    release(newest);
+    assert_int_equal(kind_of(newest), HEAP_BLOCK_NONE); // hot
+    heap_free_remote(&world.shared, slab, arena_remote_of(&world.arena.arenas, slab),
+                     slab_index_of(slab, blocks[9]));
+    assert_int_equal(heap_own_usable(heap, blocks[9]), 0);
+    assert_int_equal(kind_of(blocks[3]), HEAP_BLOCK_SLAB); // by the long way
+}
+
 CASE(a_lent_block_comes_back_when_its_slab_ceases_to_be_full) {
     static uintptr_t blocks[MALLOW_SLAB_CAPACITY_MAX];
     unsigned count;
@@ -308,6 +335,7 @@ int main(void) {
         HEAP_CASE(memory_of_ours_where_no_block_is_stops_the_program),
         HEAP_CASE(a_free_turns_a_full_slab_into_a_queued_one_and_an_empty_one_is_given_back),
         HEAP_CASE(a_full_slab_lends_a_block_which_is_handed_out_next_and_stays_full),
+        HEAP_CASE(the_short_way_finds_the_size_of_own_blocks),
         HEAP_CASE(a_lent_block_comes_back_when_its_slab_ceases_to_be_full),
         HEAP_CASE(a_lent_block_comes_back_to_a_slab_that_somebody_is_looking_at),
         HEAP_CASE(a_lent_block_that_is_freed_again_stops_the_program),
