@@ -177,7 +177,8 @@ static bool arena_is_barred(const struct arena *arena, size_t slice) {
 }
 
 // Where the request fits behind what is committed: within the current chunk or else in the next,
-// and not on the slice that is never handed out.
+// and not on the slice that is never handed out. (Behind the arena's end slot 0 comes again; of an
+// arena of one chunk with every chunk.)
 static size_t arena_commit_start(const struct arena *arena, unsigned slice_count,
                                  unsigned align_slices) {
     size_t start = bits_align_up(arena->committed_slices, align_slices);
@@ -185,7 +186,7 @@ static size_t arena_commit_start(const struct arena *arena, unsigned slice_count
         if (start % MALLOW_CHUNK_SLICES + slice_count > MALLOW_CHUNK_SLICES) {
             start = bits_align_up(start, MALLOW_CHUNK_SLICES);
         }
-        if (!arena_is_barred(arena, start)) {
+        if (start >= arena->slice_count || !arena_is_barred(arena, start)) {
             return start;
         }
         start += align_slices;

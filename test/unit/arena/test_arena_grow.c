@@ -111,6 +111,26 @@ CASE(an_odd_reservation_is_rounded_down_and_a_tiny_one_up_to_a_chunk) {
     }
 }
 
+CASE(an_arena_of_one_chunk_has_no_whole_chunk_to_give) {
+    struct arena_set small = {.trim_slices = SIZE_MAX};
+    arena_set_init(&small, &world.os, &world.meta, &world.map, 2 << 20);
+    small.secondary_bytes = MALLOW_CHUNK_BYTES;
+    alarm(10); // it looked for one for ever: its slot 0 comes again with every chunk
+    for (unsigned count = 1; count <= MALLOW_CHUNK_SLICES; count++) {
+        const struct arena_span span = arena_take(&small, count, 1);
+        const struct arena_span aligned = arena_take(&small, count, MALLOW_CHUNK_SLICES);
+        assert_non_null(span.slab);
+        assert_non_null(aligned.slab);
+        assert_int_equal(aligned.address % MALLOW_CHUNK_BYTES, 0);
+        assert_ptr_not_equal(span.slab, small.primary.slabs);
+        arena_give(&small, aligned.slab, count);
+        arena_give(&small, span.slab, count);
+        (void)arena_purge_all(&small); // secondary arenas go
+    }
+    alarm(0);
+    assert_true(os_unmap(&world.os, small.primary.reserved_address, small.primary.reserved_bytes));
+}
+
 CASE(little_address_space_makes_small_arenas) {
     struct os limited = world.os;
     limited.address_space_limit = 64 << 20;
@@ -295,6 +315,7 @@ int main(void) {
         ARENA_CASE(the_map_s_further_groups_are_committed_with_the_first_chunk_that_needs_them),
         ARENA_CASE(headers_are_found_by_masking_the_address_wherever_the_arena_lies),
         ARENA_CASE(an_odd_reservation_is_rounded_down_and_a_tiny_one_up_to_a_chunk),
+        ARENA_CASE(an_arena_of_one_chunk_has_no_whole_chunk_to_give),
         ARENA_CASE(little_address_space_makes_small_arenas),
         ARENA_CASE(every_header_can_be_read_before_its_slice_is_committed),
         ARENA_CASE(memory_is_committed_as_it_is_needed),
