@@ -31,6 +31,7 @@ enum mw_heap_status {
     MW_HEAP_NOT_LOCKED = 5,    // brought in, but not locked: see RLIMIT_MEMLOCK
     MW_HEAP_EXHAUSTED = 6,     // no room just now: what is freed makes some
     MW_HEAP_TOO_BIG = 7,       // larger than any block of a heap: 1 MiB, or aligned to more than that
+    MW_HEAP_BAD_ALIGNMENT = 8, // no power of two
 };
 
 // One English sentence a status, without a full stop; never NULL.

@@ -30,6 +30,7 @@ const char *mw_heap_status_text(enum mw_heap_status status) {
     case MW_HEAP_NOT_LOCKED: return "the kernel did not lock the reserve: see RLIMIT_MEMLOCK";
     case MW_HEAP_EXHAUSTED: return "the reserve has no room for it just now";
     case MW_HEAP_TOO_BIG: return "no block of a heap is that large or that much aligned";
+    case MW_HEAP_BAD_ALIGNMENT: return "the alignment is no power of two";
     default: return "unknown status";
     }
 }
@@ -39,9 +40,11 @@ enum mw_heap_status mw_heap_create(const struct mw_heap_config *config, struct m
         return MW_HEAP_BAD_CONFIG;
     }
     *heap = NULL;
-    if (config == NULL || config->size_bytes != sizeof *config || config->reserve_bytes == 0 ||
-        config->reserve_bytes > (size_t)PTRDIFF_MAX) {
+    if (config == NULL || config->size_bytes != sizeof *config || config->reserve_bytes == 0) {
         return MW_HEAP_BAD_CONFIG;
+    }
+    if (config->reserve_bytes > (size_t)PTRDIFF_MAX) {
+        return MW_HEAP_NO_MEMORY;
     }
     struct process *const process = process_ready();
     if (process->os.sealed) {
@@ -105,7 +108,7 @@ void *mw_heap_calloc(struct mw_heap *heap, size_t count, size_t size) {
 
 void *mw_heap_aligned_alloc(struct mw_heap *heap, size_t alignment, size_t size) {
     if (!bits_is_power_of_two(alignment)) {
-        return api_fail(EINVAL);
+        return api_heap_refuse(api_own(heap), MW_HEAP_BAD_ALIGNMENT, EINVAL);
     }
     return api_heap_allocate(api_own(heap), size, alignment, false);
 }

@@ -219,7 +219,7 @@ MALLOW_INTERNAL size_t os_resident(const struct os *os, uintptr_t address, size_
     return count * os->page_bytes;
 }
 
-MALLOW_INTERNAL void os_write(int fd, const char *text, size_t length) {
+MALLOW_INTERNAL bool os_write(int fd, const char *text, size_t length) {
     while (length > 0) {
         const long written =
             os_syscall6(SYS_write, fd, (long)(uintptr_t)text, (long)length, 0, 0, 0);
@@ -227,11 +227,12 @@ MALLOW_INTERNAL void os_write(int fd, const char *text, size_t length) {
             continue;
         }
         if (written <= 0) {
-            return;
+            return false;
         }
         text += written;
         length -= (size_t)written;
     }
+    return true;
 }
 
 static uintptr_t os_this_thread(void) {

@@ -118,8 +118,8 @@ MALLOW_INTERNAL bool os_is_mapped(const struct os *os, uintptr_t address);
 // one call for 16 MiB or so. What is not mapped counts nothing.
 MALLOW_INTERNAL size_t os_resident(const struct os *os, uintptr_t address, size_t bytes);
 
-// Writes all of `text` to a file descriptor.
-MALLOW_INTERNAL void os_write(int fd, const char *text, size_t length);
+// Writes all of `text` to a file descriptor; false if it does not take it all.
+MALLOW_INTERNAL bool os_write(int fd, const char *text, size_t length);
 
 // ---- Locks: not recursive, fair enough; all-zero is unlocked ---------------------------
 

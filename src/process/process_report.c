@@ -109,6 +109,16 @@ static void report_process_json(struct format *out) {
     format_text(out, "}");
 }
 
+static void report_complain(const struct process *process, const char *path) {
+    char line[PROCESS_OPTION_TEXT_BYTES + 100];
+    struct format out;
+    format_init(&out, line, sizeof line);
+    format_text(&out, "mallow: the file of MALLOW_REPORT cannot be written: ");
+    format_text(&out, path);
+    format_text(&out, "\n");
+    (void)os_write(process->stats_fd, line, bits_min(out.wanted, sizeof line - 1));
+}
+
 MALLOW_INTERNAL void process_report_write(struct process *process) {
     char path[PROCESS_OPTION_TEXT_BYTES + 20];
     struct format name;
@@ -116,13 +126,7 @@ MALLOW_INTERNAL void process_report_write(struct process *process) {
     report_path(process, &name);
     const int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
     if (fd < 0) {
-        char line[PROCESS_OPTION_TEXT_BYTES + 100];
-        struct format out;
-        format_init(&out, line, sizeof line);
-        format_text(&out, "mallow: the file of MALLOW_REPORT cannot be written: ");
-        format_text(&out, path);
-        format_text(&out, "\n");
-        os_write(process->stats_fd, line, bits_min(out.wanted, sizeof line - 1));
+        report_complain(process, path);
         return;
     }
     struct snapshot snapshot;
@@ -145,6 +149,8 @@ MALLOW_INTERNAL void process_report_write(struct process *process) {
     format_text(&out, ",\"stats\":");
     report_json(&snapshot, &out);
     format_text(&out, "}\n");
-    os_write(fd, text, bits_min(out.wanted, sizeof text - 1));
+    if (!os_write(fd, text, bits_min(out.wanted, sizeof text - 1))) {
+        report_complain(process, path);
+    }
     (void)close(fd);
 }

@@ -158,6 +158,11 @@ class Environment(unittest.TestCase):
         self.assertEqual((done.returncode, done.stdout), (0, "hello\n"))
         self.assertRegex(done.stderr, r"\Amallow: [^\n]*MALLOW_REPORT[^\n]*/nowhere/at/all.[0-9]+.json[^\n]*\n\Z")
 
+    def test_a_report_that_does_not_fit_is_one_line_with_its_path(self):
+        done = run("/bin/echo", "hello", MALLOW_REPORT="/dev/full")
+        self.assertEqual((done.returncode, done.stdout), (0, "hello\n"))
+        self.assertRegex(done.stderr, r"\Amallow: [^\n]*MALLOW_REPORT[^\n]*: /dev/full\n\Z")
+
     def test_environment_is_ignored_in_setuid_programs(self):
         if os.geteuid() != 0:
             self.skipTest("needs root to make a setuid program")

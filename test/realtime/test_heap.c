@@ -57,10 +57,12 @@ static void what_is_wrong_with_a_configuration_is_said(void **state)
     CHECK(mw_heap_create(&config, &heap) == MW_HEAP_BAD_CONFIG, "no reserve");
     config.reserve_bytes = (size_t)1 << 50;
     CHECK(mw_heap_create(&config, &heap) == MW_HEAP_NO_MEMORY && heap == NULL, "too much");
+    config.reserve_bytes = SIZE_MAX;
+    CHECK(mw_heap_create(&config, &heap) == MW_HEAP_NO_MEMORY && heap == NULL, "more than there can be");
     config.reserve_bytes = 1;
     config.size_bytes = 3;
     CHECK(mw_heap_create(&config, &heap) == MW_HEAP_BAD_CONFIG, "another structure");
-    for (int status = 0; status < 8; status++) {
+    for (int status = 0; status < 9; status++) {
         CHECK(strlen(mw_heap_status_text((enum mw_heap_status)status)) > 7, "status %d", status);
     }
     mw_heap_destroy(NULL);
@@ -94,7 +96,8 @@ static void the_reserve_is_the_limit(void **state)
     }
     CHECK(mw_heap_malloc(heap, 3 << 20) == NULL && mw_heap_last_status(heap) == MW_HEAP_TOO_BIG, "too big");
     CHECK(mw_heap_aligned_alloc(heap, (size_t)4 << 20, 8) == NULL && mw_heap_last_status(heap) == MW_HEAP_TOO_BIG, "aligned");
-    CHECK(mw_heap_aligned_alloc(heap, 48, 8) == NULL && errno == EINVAL, "no power of two");
+    CHECK(mw_heap_aligned_alloc(heap, 48, 8) == NULL && errno == EINVAL &&
+              mw_heap_last_status(heap) == MW_HEAP_BAD_ALIGNMENT, "no power of two");
     CHECK(mw_heap_calloc(heap, SIZE_MAX / 2, 3) == NULL && errno == ENOMEM, "overflow");
     CHECK(mw_heap_stats_get(heap, &stats) && stats.refused_count >= 6, "%zu refused", (size_t)stats.refused_count);
     void *const outside = mw_malloc(100);
