@@ -79,6 +79,7 @@ static struct thin_slice *thin_add_locked(struct thin_set *set, enum os_charge_l
     slice->idle_once = 0;
     slice->idle_twice = 0;
     slab_init_thin(span.slab, span.address, slice);
+    __atomic_store_n(&set->slice_count, set->slice_count + 1, __ATOMIC_RELAXED);
     thin_list_add_locked(set, slice);
     return slice;
 }
@@ -174,6 +175,7 @@ static void thin_drop(struct thin_set *set, struct thin_slice *slice, unsigned i
         thin_list_remove_locked(set, slice);
         slab_clear(slice->slab);
         arena_give(set->arenas, slice->slab, 1);
+        __atomic_store_n(&set->slice_count, set->slice_count - 1, __ATOMIC_RELAXED);
         slice->next = set->recycled;
         set->recycled = slice;
     }

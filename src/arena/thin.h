@@ -47,7 +47,12 @@ struct thin_set {
     struct thin_slice *available; // slices with a free unit; under lock
     struct thin_slice *recycled;  // structures without a slice; under lock
     struct thin_slice *cursor;    // next on `available` to be purged (thin_idle.c); under lock
+    size_t slice_count;           // in use; written under lock, read by any
 };
+
+MALLOW_INLINE size_t thin_slice_count(const struct thin_set *set) {
+    return __atomic_load_n(&set->slice_count, __ATOMIC_RELAXED);
+}
 
 // An open unit: [bump, end) is still to be handed out. All zero: none.
 struct thin_unit {

@@ -11,6 +11,11 @@
 #include "heap/heap_rest.h"
 #include "slab/size_class.h"
 
+enum {
+    HEAP_THIN_SLICES = 5,      // what the first blocks of a heap come to, of every class
+    HEAP_THIN_SLICES_MORE = 8, // for those of threads that have ended, at least
+};
+
 // Looks for a slab that is wholly free and as long as needed, so that its pages serve this request
 // instead of fresh ones: the spare one, or the current one of another class, of which one is looked
 // at in a call. NULL: none found. One of another length stays as the spare one: the next call with
@@ -186,6 +191,14 @@ static uintptr_t heap_thin_take(struct heap *heap, unsigned class_index) {
     return thin_open(heap->shared->thins, &heap->thin) ? thin_take(&heap->thin, class_index) : 0;
 }
 
+// Whether thin slices hold more than the first blocks of all threads that ever were alive at once:
+// then what dead ones have left pins units that nobody uses again, and slabs, whose blocks are used
+// again, are the denser.
+static bool heap_is_thin_full(const struct heap_shared *shared) {
+    const size_t heaps = atomic_load_explicit(&shared->heap_count, memory_order_relaxed);
+    return thin_slice_count(shared->thins) > heaps * HEAP_THIN_SLICES + HEAP_THIN_SLICES_MORE;
+}
+
 // The first blocks of a class come from a unit that the heap shares among its classes, or from
 // units beside that. Once a class has had some of them it is worth a slab. 0: it is worth one, or
 // there is no memory for a unit.
@@ -193,7 +206,7 @@ static uintptr_t heap_allocate_thin(struct heap *heap, unsigned class_index, boo
     const size_t block_bytes = size_class_bytes(class_index);
     const size_t had = heap->thin_counts[class_index];
     if (had >= MALLOW_THIN_BLOCKS_MAX || (had + 1) * block_bytes > MALLOW_THIN_BYTES_MAX ||
-        heap_queue_first(heap, class_index) != NULL) {
+        heap_queue_first(heap, class_index) != NULL || heap_is_thin_full(heap->shared)) {
         return 0;
     }
     const uintptr_t address = block_bytes <= THIN_BLOCK_BYTES_MAX

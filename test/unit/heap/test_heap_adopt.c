@@ -64,6 +64,46 @@ CASE(a_new_thread_takes_over_the_heap_of_one_that_ended_with_its_slabs) {
     heap_world_check(&world, heap);
 }
 
+// A survivor of each of many threads, one after another.
+CASE(what_dead_threads_leave_in_thin_slices_is_bounded) {
+    enum { THREADS = 20000, BYTES = 100 };
+    static uintptr_t survivors[THREADS];
+    struct thin_set *const thins = world.shared.thins;
+    for (unsigned i = 0; i < THREADS; i++) {
+        survivors[i] = heap_allocate(heap, BYTES, false);
+        assert_true(survivors[i] != 0);
+        heap_abandon(heap);
+        assert_ptr_equal(create(), heap);
+    }
+    assert_in_range(thin_slice_count(thins), 1, 16); // 313 if each held a unit
+    // In slabs, side by side.
+    assert_true(heap->slab_count <= (size_t)THREADS * BYTES * 5 / 4 / MALLOW_SLICE_BYTES);
+    heap_world_check(&world, heap);
+    for (unsigned i = 0; i < THREADS; i++) {
+        assert_true(heap_free(&world.shared, heap, survivors[i]));
+    }
+    assert_in_range(thin_slice_count(thins), 1, 2);
+    heap_abandon(heap);
+    assert_ptr_equal(create(), heap);
+    const uintptr_t first = heap_allocate(heap, 50, false);
+    assert_int_equal(heap_identify(&world.shared, first).kind, HEAP_BLOCK_THIN); // as ever
+    heap_world_check(&world, heap);
+}
+
+CASE(all_first_blocks_of_living_threads_are_thin_whatever_their_sizes) {
+    for (unsigned i = 0; i < 40; i++) {
+        struct heap *const each = create();
+        for (unsigned class_index = 0; class_index < MALLOW_THIN_CLASS_COUNT; class_index++) {
+            const size_t bytes = size_class_bytes(class_index);
+            for (unsigned j = 0; j < MALLOW_THIN_BLOCKS_MAX && (j + 1) * bytes <= MALLOW_THIN_BYTES_MAX; j++) {
+                const uintptr_t block = heap_allocate(each, bytes, false);
+                assert_true(bytes > THIN_BLOCK_BYTES_MAX || // those need units side by side
+                            heap_identify(&world.shared, block).kind == HEAP_BLOCK_THIN);
+            }
+        }
+    }
+}
+
 CASE(heaps_are_taken_over_each_once) {
     struct heap *heaps[6] = {heap};
     for (unsigned i = 1; i < 6; i++) {
@@ -205,6 +245,8 @@ int main(void) {
     const struct CMUnitTest cases[] = {
         HEAP_CASE(a_new_heap_has_nothing_and_is_counted),
         HEAP_CASE(a_new_thread_takes_over_the_heap_of_one_that_ended_with_its_slabs),
+        HEAP_CASE(what_dead_threads_leave_in_thin_slices_is_bounded),
+        HEAP_CASE(all_first_blocks_of_living_threads_are_thin_whatever_their_sizes),
         HEAP_CASE(heaps_are_taken_over_each_once),
         HEAP_CASE(an_abandoned_heap_gives_back_its_empty_slabs_and_its_thin_unit),
         HEAP_CASE(a_running_thread_takes_a_slab_with_room_from_an_ended_one),
