@@ -11,6 +11,8 @@
 // Older headers lack it; the number is the kernel's interface.
 enum { OS_ADVISE_LOOK_IN = 22, OS_ADVISE_POPULATE_WRITE = 23 }; // MADV_POPULATE_READ, _WRITE
 
+enum { PAGES_TRIES_MAX = 100 }; // where the kernel asks for another
+
 // The linker's names for the first and the last byte of what is linked together.
 extern const char __ehdr_start[] __attribute__((visibility("hidden")));
 extern const char _end[] __attribute__((visibility("hidden")));
@@ -29,6 +31,7 @@ static void os_touch(uintptr_t address, size_t bytes) {
 }
 
 MALLOW_INTERNAL bool os_prefault(uintptr_t address, size_t bytes) {
+    unsigned tries = 0;
     for (;;) {
         const long result = os_syscall6(SYS_madvise, (long)address, (long)bytes,
                                         OS_ADVISE_POPULATE_WRITE, 0, 0, 0);
@@ -36,7 +39,7 @@ MALLOW_INTERNAL bool os_prefault(uintptr_t address, size_t bytes) {
             os_touch(address, bytes);
             return true;
         }
-        if (result != -EINTR && result != -EAGAIN) {
+        if (result != -EINTR && (result != -EAGAIN || ++tries >= PAGES_TRIES_MAX)) {
             return result == 0;
         }
     }

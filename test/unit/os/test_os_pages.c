@@ -3,8 +3,14 @@
 #include "os/os_pages.h"
 
 #include <errno.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
+#include <stddef.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
 #include <sys/resource.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
 
 #include "../unit.h"
 
@@ -70,6 +76,39 @@ CASE(memory_that_is_not_there_is_not_prefaulted) {
     assert_int_equal(begin(NULL), 0);
 }
 
+enum { CHILD_SKIPS = 77 };
+
+// Every madvise of this process gets `error` from now on.
+static bool refuse_advice(int error) {
+    struct sock_filter rules[] = {
+        BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_madvise, 0, 1),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | (unsigned)error),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+    };
+    const struct sock_fprog program = {sizeof rules / sizeof rules[0], rules};
+    return prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0 &&
+           prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program, 0, 0) == 0;
+}
+
+CASE(a_kernel_that_goes_on_asking_for_another_try_is_not_waited_for_for_ever) {
+    const pid_t child = fork();
+    assert_true(child >= 0);
+    if (child == 0) {
+        alarm(20);
+        if (!refuse_advice(EAGAIN)) {
+            _exit(CHILD_SKIPS);
+        }
+        _exit(os_prefault((uintptr_t)memory, PAGES * page) ? 1 : 0);
+    }
+    int status = 0;
+    assert_int_equal(waitpid(child, &status, 0), child);
+    if (WIFEXITED(status) && WEXITSTATUS(status) == CHILD_SKIPS) {
+        skip();
+    }
+    assert_int_equal(status, 0);
+}
+
 CASE(bringing_in_takes_whole_pages_around_any_range) {
     for (int lock = 0; lock < 2; lock++) {
         bool locked = lock != 0;
@@ -122,6 +161,7 @@ int main(void) {
         PAGES_CASE(what_is_not_brought_in_faults),
         PAGES_CASE(prefaulted_memory_faults_no_more_and_keeps_what_it_had),
         PAGES_CASE(memory_that_is_not_there_is_not_prefaulted),
+        PAGES_CASE(a_kernel_that_goes_on_asking_for_another_try_is_not_waited_for_for_ever),
         PAGES_CASE(bringing_in_takes_whole_pages_around_any_range),
         PAGES_CASE(a_lock_that_is_refused_still_brings_in),
         PAGES_CASE(the_image_of_the_program_is_brought_in),
