@@ -86,14 +86,12 @@
 // Budgets that bound the work of one call.
 #define MALLOW_THIN_BLOCKS_MAX 16U    // blocks of a class that come from shared units, a heap
 #define MALLOW_THIN_BYTES_MAX 8192U   // and that at most so many bytes of it
-#define MALLOW_CALL_WORK 12           // words of bitmaps a slow call collects of others' frees
-#define MALLOW_POST_WORK 8            // what a posted slab costs besides, in such words
+#define MALLOW_CALL_WORK 4            // words of bitmaps a slow call collects of others' frees
 #define MALLOW_CALL_EFFORT 4U         // after so much a call does nothing that can wait (heap.h)
 #define MALLOW_DRAIN_BUDGET 4U        // posted slabs collected at once by an explicit request
 #define MALLOW_WAIT_SHARE 8U          // a full slab is collected when so large a part is free
 #define MALLOW_UNCLAIM_BUDGET 256U    // posted slabs collected by a thread that ends
 #define MALLOW_ADOPT_BUDGET 4U        // ended threads' heaps looked at for one slab
-#define MALLOW_FIT_CANDIDATES 1U      // chunks looked at before a certain fit is taken
 #define MALLOW_LEND_SLABS 128U        // heaps of fewer slabs, which a cache may hold, lend none
 #define MALLOW_HUGE_CACHE_COUNT 64U   // pieces of freed huge blocks kept
 #define MALLOW_PURGE_SLICES 4U        // given back to the OS with the arena's lock held

@@ -109,6 +109,15 @@ static void resize_end(struct process *process, const void *caller, uint64_t ent
     process_poll(process, caller, entries);
 }
 
+// Where the block moves to.
+static void *resize_allocate(size_t size, struct api_layout layout, bool zeroed) {
+    heap_begin_move();
+    void *const moved = layout.alignment == 1 && !zeroed ? api_malloc(size)
+                                                         : api_allocate(size, layout, zeroed);
+    heap_end_move();
+    return moved;
+}
+
 MALLOW_INTERNAL MALLOW_NOINLINE void *api_reallocate(void *block, size_t size,
                                                      struct api_layout layout, bool zeroed) {
     if (block == NULL) {
@@ -128,7 +137,10 @@ MALLOW_INTERNAL MALLOW_NOINLINE void *api_reallocate(void *block, size_t size,
     struct process *const process = process_ready();
     const uint64_t entries = os_entries(&process->os);
     heap_begin_effort();
-    const struct heap_block found = heap_identify(&process->shared, (uintptr_t)block);
+    struct heap_block found;
+    if (!heap_identify_near(heap_current(), (uintptr_t)block, &found)) {
+        found = heap_identify(&process->shared, (uintptr_t)block);
+    }
     if (unlikely(found.kind == HEAP_BLOCK_NONE)) {
         heap_report_misuse(&process->shared, (uintptr_t)block, "realloc");
         return resize_foreign(process, block, size);
@@ -148,7 +160,7 @@ MALLOW_INTERNAL MALLOW_NOINLINE void *api_reallocate(void *block, size_t size,
         }
         return kept;
     }
-    void *const moved = api_allocate(size, layout, zeroed);
+    void *const moved = resize_allocate(size, layout, zeroed);
     if (moved != NULL) {
         memcpy(moved, block, bits_min(found.usable_bytes, size));
         resize_free(process, &found, block, entries);

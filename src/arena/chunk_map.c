@@ -120,15 +120,36 @@ static struct chunk_place map_place(unsigned chunk_index, uint32_t starts) {
     return (struct chunk_place){true, chunk_index, bits_lowest(starts)};
 }
 
+// Where in a chunk such a span could begin: with a dirty slice if there is such a place.
+MALLOW_INLINE uint32_t map_starts(const struct chunk *chunk, unsigned slice_count,
+                                  uint32_t aligned) {
+    const uint32_t starts = chunk_mask_runs(chunk->free_mask, slice_count) & aligned;
+    const uint32_t dirty = starts & chunk->dirty_mask;
+    return dirty != 0 ? dirty : starts;
+}
+
 MALLOW_INTERNAL struct chunk_place chunk_map_find_in(const struct chunk_map *map,
                                                      unsigned chunk_index, unsigned slice_count,
                                                      unsigned align_slices) {
-    const struct chunk *const chunk = chunk_map_chunk(map, chunk_index);
-    const uint32_t starts =
-        chunk_mask_runs(chunk->free_mask, slice_count) & chunk_mask_aligned(align_slices);
-    const uint32_t dirty = starts & chunk->dirty_mask;
-    return starts != 0 ? map_place(chunk_index, dirty != 0 ? dirty : starts)
-                       : (struct chunk_place){false, 0, 0};
+    const uint32_t starts = map_starts(chunk_map_chunk(map, chunk_index), slice_count,
+                                       chunk_mask_aligned(align_slices));
+    return starts != 0 ? map_place(chunk_index, starts) : (struct chunk_place){false, 0, 0};
+}
+
+// The first chunk that has a bit in `row`; NULL if none.
+MALLOW_INLINE const struct chunk *map_first(const struct chunk_map *map, unsigned row,
+                                            unsigned *chunk_index) {
+    for (unsigned word = 0; word < map->word_count; word++) {
+        const uint64_t summary = map->summary[row][word];
+        if (summary != 0) {
+            const unsigned group_index = word * 64 + bits_lowest(summary);
+            const struct chunk_group *const group = chunk_map_group(map, group_index);
+            const unsigned index = bits_lowest(group->rows[row]);
+            *chunk_index = group_index * 64 + index;
+            return &group->chunks[index];
+        }
+    }
+    return NULL;
 }
 
 MALLOW_INTERNAL bool chunk_map_has(const struct chunk_map *map, unsigned row) {
@@ -140,59 +161,38 @@ MALLOW_INTERNAL bool chunk_map_has(const struct chunk_map *map, unsigned row) {
     return false;
 }
 
-// Tries the first few chunks that may have what is asked for: where it begins with a dirty slice,
-// then anywhere.
-static struct chunk_place map_find_candidates(const struct chunk_map *map, unsigned row,
-                                              unsigned slice_count, uint32_t aligned,
-                                              unsigned limit) {
+static struct chunk_place map_find_slice(const struct chunk_map *map) {
     unsigned chunk_index;
-    bool more = chunk_map_next(map, row, 0, &chunk_index);
-    while (more) {
-        const struct chunk_group *const group = chunk_map_group(map, chunk_index / 64);
-        uint64_t chunks = group->rows[row] & (~UINT64_C(0) << (chunk_index % 64));
-        for (; chunks != 0; chunks &= chunks - 1) { // mostly all tries are of one group
-            const struct chunk *const chunk = &group->chunks[bits_lowest(chunks)];
-            const uint32_t starts = chunk_mask_runs(chunk->free_mask, slice_count) & aligned;
-            if (starts != 0) {
-                const uint32_t dirty = starts & chunk->dirty_mask;
-                return map_place(chunk_index / 64 * 64 + bits_lowest(chunks),
-                                 dirty != 0 ? dirty : starts);
-            }
-            if (--limit == 0) {
-                return (struct chunk_place){false, 0, 0};
-            }
-        }
-        more = chunk_map_next(map, row, (chunk_index / 64 + 1) * 64, &chunk_index);
+    const struct chunk *chunk = map_first(map, CHUNK_MAP_DIRTY_ROW, &chunk_index);
+    if (chunk != NULL) {
+        return map_place(chunk_index, chunk->dirty_mask);
     }
-    return (struct chunk_place){false, 0, 0};
+    chunk = map_first(map, 0, &chunk_index);
+    return chunk != NULL ? map_place(chunk_index, chunk->free_mask)
+                         : (struct chunk_place){false, 0, 0};
 }
 
 MALLOW_INTERNAL struct chunk_place chunk_map_find(const struct chunk_map *map, unsigned slice_count,
                                                   unsigned align_slices) {
-    const uint32_t aligned = chunk_mask_aligned(align_slices);
     if (slice_count == 1 && align_slices == 1) {
-        unsigned chunk_index;
-        if (chunk_map_next(map, CHUNK_MAP_DIRTY_ROW, 0, &chunk_index)) {
-            return map_place(chunk_index, chunk_map_chunk(map, chunk_index)->dirty_mask);
-        }
-        if (chunk_map_next(map, 0, 0, &chunk_index)) {
-            return map_place(chunk_index, chunk_map_chunk(map, chunk_index)->free_mask);
-        }
-        return (struct chunk_place){false, 0, 0};
+        return map_find_slice(map);
     }
-    // The row below may fit, the row above certainly does (whatever the alignment, in its last
-    // row): its first chunk.
-    const unsigned lower = bits_highest(slice_count);
+    // The first chunk of the row below may fit, that of the row above certainly does (whatever the
+    // alignment, in its last row).
+    const uint32_t aligned = chunk_mask_aligned(align_slices);
     const unsigned certain = (unsigned)bits_min(
         bits_log2_ceil(slice_count + align_slices - 1), CHUNK_MAP_RUN_ROWS - 1);
-    if (lower != certain) {
-        const struct chunk_place place =
-            map_find_candidates(map, lower, slice_count, aligned, MALLOW_FIT_CANDIDATES);
-        if (place.found || !chunk_map_has(map, certain)) {
-            return place;
+    for (unsigned row = bits_highest(slice_count);; row = certain) {
+        unsigned chunk_index;
+        const struct chunk *const chunk = map_first(map, row, &chunk_index);
+        const uint32_t starts = chunk != NULL ? map_starts(chunk, slice_count, aligned) : 0;
+        if (starts != 0) {
+            return map_place(chunk_index, starts);
+        }
+        if (row == certain) {
+            return (struct chunk_place){false, 0, 0};
         }
     }
-    return map_find_candidates(map, certain, slice_count, aligned, 1);
 }
 
 MALLOW_INTERNAL unsigned chunk_map_dirty(const struct chunk_map *map, unsigned chunk_index,

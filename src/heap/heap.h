@@ -70,6 +70,7 @@ struct heap {
     _Atomic(uint32_t) busy;                         // heap_gate.h: 1 while the thread is at work
     _Atomic(uint32_t) visit;                        // enum heap_gate; written by others too
     uint32_t refilled_count;                        // full slabs that got free blocks
+    uint32_t skipped_count;                         // calls since that left posted slabs alone
     _Atomic(uint32_t) thread;                       // whose it is (os_thread_number); 0: not known
     // Written by other threads, on a line of its own.
     _Alignas(MALLOW_CACHE_LINE) _Atomic(struct slab_remote *) ready; // stack of posted slabs
@@ -116,8 +117,9 @@ MALLOW_EXTERN_DATA const struct heap heap_empty;
 // zero is heap_empty itself and the fast path needs no test.
 struct heap_thread {
     uintptr_t heap_offset;
-    uint32_t ended;  // 1 after the thread's destructor has run
-    uint32_t effort; // what the call under way has cost so far: see heap_note_effort
+    uint32_t ended;        // 1 after the thread's destructor has run
+    uint16_t effort;       // what the call under way has cost so far: see heap_note_effort
+    uint16_t first_effort; // with what its allocation begins
 };
 
 MALLOW_EXTERN_DATA _Thread_local struct heap_thread heap_thread;
@@ -135,6 +137,7 @@ MALLOW_INLINE bool heap_is_empty(const struct heap *heap) {
 // in one.
 enum heap_effort {
     HEAP_EFFORT_LOOK = 1,    // at what others have freed, or left
+    HEAP_EFFORT_MOVE = 1,    // the allocation is for a block that moves
     HEAP_EFFORT_POST = 2,    // a slab posted by others
     HEAP_EFFORT_RELEASE = 2, // a slab, or a large block, given up
     HEAP_EFFORT_HUGE = 3,
@@ -143,11 +146,23 @@ enum heap_effort {
 };
 
 MALLOW_INLINE void heap_begin_effort(void) {
-    heap_thread.effort = 0;
+    heap_thread.effort = heap_thread.first_effort;
+}
+
+// Around the allocation for a block that moves, which has to be copied and freed as well.
+MALLOW_INLINE void heap_begin_move(void) {
+    heap_thread.first_effort = HEAP_EFFORT_MOVE;
+}
+
+MALLOW_INLINE void heap_end_move(void) {
+    heap_thread.first_effort = 0;
+    if (heap_thread.effort != 0) { // else it was a fast one
+        heap_thread.effort = (uint16_t)(heap_thread.effort - HEAP_EFFORT_MOVE);
+    }
 }
 
 MALLOW_INLINE void heap_note_effort(enum heap_effort effort) {
-    heap_thread.effort += (uint32_t)effort;
+    heap_thread.effort = (uint16_t)(heap_thread.effort + effort);
 }
 
 // What this call may do for others, in words of bitmaps (heap_drain_one).
@@ -181,6 +196,10 @@ MALLOW_INTERNAL void heap_abandon(struct heap *heap);
 // `work`: see heap_drain_one.
 MALLOW_INTERNAL struct slab *heap_adopt_slab(struct heap *heap, unsigned class_index, int *work);
 
+// Collects what others have freed in heaps that threads which ended have left, as far as `*work`
+// allows.
+MALLOW_INTERNAL void heap_drain_ended(struct heap *heap, int *work);
+
 // ---- heap_slow.c: allocation beyond the fast path -----------------------------------------------
 
 // Any size, 16-byte aligned; 0 if there is no memory.
@@ -210,10 +229,9 @@ MALLOW_INLINE void heap_settle(struct heap_shared *shared, uint64_t entries) {
 
 // ---- heap_remote.c: frees by other threads ------------------------------------------------------
 
-// What one call may do for others is counted in words of bitmaps: nothing is begun once `*work` has
-// fallen to 0 or below, and a slab with more words than are left is collected in part; the rest
-// stays where it is for later calls. Looks at one slab that other threads have freed blocks of;
-// false: there is none, or no work is left.
+// What one call may do for others is one slab, of which it collects up to `*work` words of bitmaps;
+// the rest stays where it is for later calls. Looks at one slab that other threads have freed blocks
+// of, and leaves no work; false: there is none, or no work was left.
 MALLOW_INTERNAL bool heap_drain_one(struct heap *heap, int *work, bool all);
 
 // Whether there is any.
@@ -222,6 +240,9 @@ MALLOW_INLINE bool heap_has_posts(const struct heap *heap) {
         atomic_load_explicit(&heap->ready, memory_order_relaxed);
     return ((uintptr_t)ready | (uintptr_t)heap->taken | (uintptr_t)heap->later) != 0;
 }
+
+// Whether the slab that it would look at next is of the class. A hint.
+MALLOW_INTERNAL bool heap_next_post_is_of(const struct heap *heap, unsigned class_index);
 
 // Looks at up to `budget` slabs that other threads have freed blocks of; how many it found.
 // Collects those of which a good part is free, or all of them.
@@ -241,8 +262,8 @@ enum heap_hold {
 };
 MALLOW_INTERNAL enum heap_hold heap_hold_slab(struct heap *heap, struct slab *slab);
 
-// Gives the block that the class's current slab has been lent back to its own slab.
-MALLOW_INTERNAL void heap_return_lent(struct heap *heap, unsigned class_index);
+// Gives the block that a current slab has been lent back to its own slab.
+MALLOW_INTERNAL void heap_return_lent(struct heap *heap, const struct slab *current);
 
 // Whether the block, of a full slab, is lent: free, and the next of its class to be handed out.
 MALLOW_INTERNAL bool heap_is_lent(const struct slab *slab, size_t index);
@@ -290,6 +311,9 @@ MALLOW_INTERNAL void heap_settle_lent(struct heap *heap, struct slab *slab);
 // Takes the current slab, without a lent block, out of its place and queues, marks or releases it
 // according to what it holds.
 MALLOW_INTERNAL void heap_retire_current(struct heap *heap, unsigned class_index);
+// The same in two parts, for a call that puts another slab in its place, or leaves that empty.
+MALLOW_INTERNAL void heap_retire(struct heap *heap, struct slab *slab);
+MALLOW_INTERNAL void heap_leave_place(struct heap *heap, unsigned class_index);
 // To the end of the queue: a slab that has just got its first free block should gather more of them
 // before it is used, so that each use of the slow path yields many blocks.
 MALLOW_INTERNAL void heap_queue_push(struct heap *heap, struct slab *slab);
@@ -340,6 +364,10 @@ MALLOW_INTERNAL struct heap_block heap_identify(const struct heap_shared *shared
 // Usable bytes of a live block that begins in the first slice of a slab of this heap in which no
 // other thread has freed: as most do that are asked about, at the least cost. 0: heap_identify.
 MALLOW_INTERNAL size_t heap_own_usable(const struct heap *heap, uintptr_t address);
+
+// The same as heap_identify, of such a block. False: heap_identify.
+MALLOW_INTERNAL bool heap_identify_near(const struct heap *heap, uintptr_t address,
+                                        struct heap_block *block);
 
 // Frees a block of a full slab of this heap by lending it to the class's current slab, as the next
 // to be handed out, if that has no hot block: the cache has it, and the slab stays full. Where a

@@ -143,8 +143,11 @@ MALLOW_INTERNAL void heap_abandon(struct heap *heap) {
     heap_gate_enter(heap);
     atomic_store_explicit(&heap->thread, 0, memory_order_relaxed);
     for (unsigned class_index = 0; class_index < MALLOW_CLASS_COUNT; class_index++) {
-        heap_return_lent(heap, class_index);
-        heap_retire_current(heap, class_index);
+        const struct slab *const current = heap_current_slab(heap, class_index);
+        if (current != NULL) {
+            heap_return_lent(heap, current);
+            heap_retire_current(heap, class_index);
+        }
     }
     heap_drop_spare(heap);
     thin_close(heap->shared->thins, &heap->thin);
@@ -170,32 +173,60 @@ static struct slab *heap_take_over(struct heap *heap, struct heap *from, unsigne
     return slab;
 }
 
-// Whether there is something to be had in an abandoned heap. Read without a claim, so it is a hint.
-MALLOW_RACY_READ static bool heap_looks_useful(const struct heap *heap, unsigned class_index) {
-    return heap_has_posts(heap) || heap_queue_first(heap, class_index) != NULL;
+// Whether there is something to be had in an abandoned heap: of the class, or of any other if there
+// is no such class. Read without a claim, so it is a hint.
+MALLOW_RACY_READ MALLOW_INLINE bool heap_looks_useful(const struct heap *heap,
+                                                      unsigned class_index) {
+    const struct heap_medium *medium;
+    const struct slab *queued = NULL;
+    if (class_index < MALLOW_DIRECT_CLASS_COUNT) {
+        queued = heap->queue[class_index];
+    } else if (class_index < MALLOW_CLASS_COUNT && (medium = heap_medium_of(heap)) != NULL) {
+        queued = medium->queue[class_index - MALLOW_DIRECT_CLASS_COUNT];
+    }
+    return queued != NULL || heap_has_posts(heap);
 }
 
-// The heaps stay on their stack: who has claimed one may work in it, and one that a new thread has
-// taken meanwhile cannot be claimed. Its link may be of another time by then, and still leads to
-// heaps, or nowhere.
-MALLOW_INTERNAL struct slab *heap_adopt_slab(struct heap *heap, unsigned class_index, int *work) {
+// The first of a few heaps on the stack that looks as if it could help, claimed; NULL: none does.
+// They stay there: who has claimed one may work in it, and one that a new thread has taken meanwhile
+// cannot be claimed. Its link may be of another time by then, and still leads to heaps, or nowhere.
+static struct heap *heap_claim_useful(struct heap *heap, unsigned class_index) {
     const uint64_t head = atomic_load_explicit(&heap->shared->abandoned, memory_order_acquire);
     struct heap *from = (struct heap *)(uintptr_t)(head & ABANDONED_ADDRESS_MASK);
-    unsigned looked_at = 0;
     if (from != NULL) {
         heap_note_effort(HEAP_EFFORT_LOOK);
     }
-    while (from != NULL && looked_at < MALLOW_ADOPT_BUDGET) {
+    for (unsigned count = 0; from != NULL && count < MALLOW_ADOPT_BUDGET; count++) {
         if (heap_looks_useful(from, class_index) && heap_claim(from)) {
-            if (heap_queue_first(from, class_index) == NULL) {
-                (void)heap_drain_one(from, work, true);
-            }
-            struct slab *const slab = heap_take_over(heap, from, class_index);
-            heap_unclaim(from, work);
-            return slab; // one heap a call is worked in
+            return from;
         }
         from = __atomic_load_n(&from->next_abandoned, __ATOMIC_RELAXED);
-        looked_at++;
     }
     return NULL;
+}
+
+// One heap a call is worked in. A posted slab of another class is left to heap_drain_ended: a call
+// that collects it has no time to open a slab as well.
+MALLOW_INTERNAL struct slab *heap_adopt_slab(struct heap *heap, unsigned class_index, int *work) {
+    struct heap *const from = heap_claim_useful(heap, class_index);
+    if (from == NULL) {
+        return NULL;
+    }
+    if (heap_thread.effort <= HEAP_EFFORT_LOOK &&
+        heap_queue_first(from, class_index) == NULL && heap_next_post_is_of(from, class_index)) {
+        (void)heap_drain_one(from, work, true);
+    }
+    struct slab *const slab = heap_take_over(heap, from, class_index);
+    if (slab == NULL) {
+        *work = 0; // one has to be opened
+    }
+    heap_unclaim(from, work);
+    return slab;
+}
+
+MALLOW_INTERNAL void heap_drain_ended(struct heap *heap, int *work) {
+    struct heap *const from = heap_claim_useful(heap, MALLOW_CLASS_COUNT);
+    if (from != NULL) {
+        heap_unclaim(from, work); // collects
+    }
 }

@@ -12,12 +12,7 @@ static struct slab *heap_span_of(const struct heap_shared *shared, uintptr_t add
     if (arena == NULL) {
         return NULL;
     }
-    struct slab *slab = arena_slab_at(arena, address);
-    if (__atomic_load_n(&slab->kind, __ATOMIC_ACQUIRE) == SLAB_INTERIOR) {
-        slab -= slab->slice_back;
-    }
-    const uint8_t kind = __atomic_load_n(&slab->kind, __ATOMIC_ACQUIRE);
-    return kind == SLAB_NONE || kind == SLAB_INTERIOR ? NULL : slab;
+    return slab_head(arena_slab_at(arena, address));
 }
 
 MALLOW_INTERNAL struct heap_block heap_identify(const struct heap_shared *shared,
@@ -71,6 +66,15 @@ MALLOW_INTERNAL size_t heap_own_usable(const struct heap *heap, uintptr_t addres
         return 0;
     }
     return slab->block_bytes;
+}
+
+MALLOW_INTERNAL bool heap_identify_near(const struct heap *heap, uintptr_t address,
+                                        struct heap_block *block) {
+    struct slab *const slab = heap_fast_slab(heap, address);
+    const size_t usable_bytes = heap_own_usable(heap, address);
+    const uint64_t product = (address - slab->start_address) * slab->reciprocal;
+    *block = (struct heap_block){HEAP_BLOCK_SLAB, slab, NULL, product >> 32, usable_bytes};
+    return usable_bytes != 0;
 }
 
 // Frees a block of a slab of this heap; false: the slab has just been taken over by another.

@@ -119,10 +119,7 @@ static bool large_resize(struct heap_shared *shared, struct slab *slab, size_t s
         if (!arena_extend(shared->arenas, slab, slab->slice_count, more)) {
             return false;
         }
-        for (unsigned i = slab->slice_count; i < wanted; i++) {
-            slab[i].slice_back = (uint8_t)i;
-            __atomic_store_n(&slab[i].kind, SLAB_INTERIOR, __ATOMIC_RELEASE);
-        }
+        slab_mark_interior(slab, slab->slice_count, wanted);
         slab->slice_count = (uint8_t)wanted;
     } else {
         large_cut(shared, slab, wanted);

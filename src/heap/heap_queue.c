@@ -15,12 +15,10 @@ enum {
 // Leads malloc's fast path to `slab`, or the empty slab, for every size of the class.
 static void queue_set_direct(struct heap *heap, unsigned class_index, struct slab *slab) {
     const size_t last = size_class_bytes(class_index) >> MALLOW_GRANULE_SHIFT;
-    size_t first = 0;
-    if (class_index > 0) {
-        first = (size_class_bytes(class_index - 1) >> MALLOW_GRANULE_SHIFT) + 1;
-    }
-    for (size_t granules = first; granules <= last; granules++) {
-        __atomic_store_n(&heap->direct[granules], slab, __ATOMIC_RELEASE);
+    const size_t count = class_index > 0 ? size_class_granules(class_index) : 2; // size 0 as well
+    for (struct slab **place = &heap->direct[last + 1 - count]; place <= &heap->direct[last];
+         place++) {
+        __atomic_store_n(place, slab, __ATOMIC_RELEASE);
     }
 }
 
@@ -168,8 +166,11 @@ static MALLOW_NOINLINE void queue_note_refilled(struct heap_shared *shared) {
 
 MALLOW_INTERNAL struct slab *heap_detach_spare(struct heap *heap, unsigned class_index) {
     struct slab *const slab = heap_current_slab(heap, class_index);
-    if (slab == NULL || slab->used_count % SLAB_CURRENT > 1 || slab_has_lent(slab)) {
-        return NULL; // a hot block counts as used; a class that lends is at work
+    if (slab == NULL || (slab_owner(slab) & ~SLAB_OWNER_PENDING) != (uintptr_t)heap ||
+        slab->used_count % SLAB_CURRENT > 1 || slab_has_lent(slab)) {
+        // One that has been retired, and may be another's now, is in its place until the next one
+        // is; a hot block counts as used; a class that lends is at work.
+        return NULL;
     }
     slab_cool(slab);
     if (!slab_is_unused(slab)) {
@@ -246,14 +247,21 @@ MALLOW_INTERNAL void heap_settle_lent(struct heap *heap, struct slab *slab) {
 
 MALLOW_INTERNAL void heap_retire_current(struct heap *heap, unsigned class_index) {
     struct slab *const slab = heap_current_slab(heap, class_index);
-    if (slab == NULL) {
-        return;
+    if (slab != NULL) {
+        heap_leave_place(heap, class_index);
+        heap_retire(heap, slab);
     }
+}
+
+MALLOW_INTERNAL void heap_leave_place(struct heap *heap, unsigned class_index) {
     queue_set_place(heap, class_index, heap_empty.direct[0]);
+}
+
+MALLOW_INTERNAL void heap_retire(struct heap *heap, struct slab *slab) {
     check_assert(!slab_has_lent(slab));
     slab_cool(slab);
     slab->used_count -= SLAB_CURRENT;
-    if (!slab_can_open(slab) && !slab_find_word(slab)) {
+    if (!slab_can_open(slab) && slab_is_out(slab)) {
         slab_change_owner(slab, (uintptr_t)heap | SLAB_OWNER_FULL);
         return;
     }

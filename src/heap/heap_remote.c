@@ -22,9 +22,8 @@ MALLOW_INTERNAL enum heap_hold heap_hold_slab(struct heap *heap, struct slab *sl
     return (owner & ~SLAB_OWNER_FLAGS) == (uintptr_t)heap ? HEAP_HOLD_LISTED : HEAP_HOLD_LOST;
 }
 
-MALLOW_INTERNAL void heap_return_lent(struct heap *heap, unsigned class_index) {
-    const struct slab *const current = heap_current_slab(heap, class_index);
-    if (current == NULL || !slab_has_lent(current)) {
+MALLOW_INTERNAL void heap_return_lent(struct heap *heap, const struct slab *current) {
+    if (!slab_has_lent(current)) {
         return;
     }
     const uintptr_t address = compiler_relaxed_word(&current->last);
@@ -168,9 +167,15 @@ static struct heap *heap_route_post(struct slab *slab, struct slab_remote *remot
 }
 
 // Handles one slab that was posted to this heap.
-static void heap_handle_post(struct heap *heap, struct slab_remote *remote, bool keeps,
-                             int *work) {
-    struct slab *const slab = __atomic_load_n(&remote->slab, __ATOMIC_RELAXED);
+static void heap_handle_post(struct heap *heap, struct slab *slab, struct slab_remote *remote,
+                             bool keeps, int *work) {
+    if ((slab_owner(slab) & ~(SLAB_OWNER_FULL | SLAB_OWNER_QUEUED)) == (uintptr_t)heap) {
+        // Not pending: it has been collected without its post. Who frees from now on posts it.
+        atomic_store_explicit(&remote->posted, 0, memory_order_seq_cst);
+        if (!slab_remote_is_posted(slab)) {
+            return;
+        }
+    }
     const enum heap_hold hold = heap_hold_slab(heap, slab);
     if (hold == HEAP_HOLD_LOST) {
         (void)heap_route_post(slab, remote); // it has moved since
@@ -178,6 +183,21 @@ static void heap_handle_post(struct heap *heap, struct slab_remote *remote, bool
     }
     atomic_store_explicit(&remote->posted, 0, memory_order_seq_cst);
     (void)heap_collect_held(heap, slab, remote, hold == HEAP_HOLD_WAS_FULL, keeps, work);
+}
+
+MALLOW_RACY_READ MALLOW_INTERNAL bool heap_next_post_is_of(const struct heap *heap,
+                                                           unsigned class_index) {
+    const struct slab_remote *remote = heap->taken;
+    if (remote == NULL) {
+        remote = atomic_load_explicit(&heap->ready, memory_order_acquire);
+    }
+    if (remote == NULL) {
+        remote = heap->later;
+    }
+    const struct slab *const slab =
+        remote != NULL ? __atomic_load_n(&remote->slab, __ATOMIC_RELAXED) : NULL;
+    return slab != NULL && slab->class_index == class_index &&
+           slab_owner_heap(slab) == (uintptr_t)heap;
 }
 
 // Takes a posted slab off the lists: first what was posted last, and what was put off after that.
@@ -212,18 +232,14 @@ MALLOW_INTERNAL bool heap_drain_one(struct heap *heap, int *work, bool all) {
         return false;
     }
     struct slab *const slab = __atomic_load_n(&remote->slab, __ATOMIC_RELAXED);
-    const int before = *work > MALLOW_POST_WORK ? *work - MALLOW_POST_WORK : 1; // a word at least
-    int words = before;
-    *work -= MALLOW_POST_WORK;
     if (!all && heap_should_wait(heap, slab, remote)) {
         atomic_store_explicit(&remote->next_posted, heap->later, memory_order_relaxed);
         heap->later = remote;
         heap_note_effort(HEAP_EFFORT_LOOK);
-        *work = 0; // to look costs as much as to collect
     } else {
-        heap_handle_post(heap, remote, !all, &words);
-        *work -= before - words;
+        heap_handle_post(heap, slab, remote, !all, work);
     }
+    *work = 0;
     return true;
 }
 
@@ -249,8 +265,7 @@ MALLOW_INTERNAL bool heap_claim(struct heap *heap) {
 // stays posted, for whoever next frees into the heap, looks for slabs in it or takes it over.
 MALLOW_INTERNAL void heap_unclaim(struct heap *heap, int *work) {
     for (unsigned round = 0; round < MALLOW_ADOPT_BUDGET; round++) {
-        while (heap_drain_one(heap, work, true)) {
-        }
+        (void)heap_drain_one(heap, work, true);
         atomic_store_explicit(&heap->state, HEAP_ABANDONED, memory_order_seq_cst);
         if (*work <= 0 || atomic_load_explicit(&heap->ready, memory_order_seq_cst) == NULL ||
             !heap_claim(heap)) {

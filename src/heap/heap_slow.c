@@ -71,7 +71,6 @@ static bool heap_refill_current(struct heap *heap, struct slab *slab, int *work)
         return true;
     }
     if ((slab_owner(slab) & SLAB_OWNER_PENDING) != 0) {
-        *work -= MALLOW_POST_WORK;
         (void)heap_collect(heap, slab, arena_remote_of(heap->shared->arenas, slab), work);
         *work = 0;
         if (slab_find_room(slab)) {
@@ -83,14 +82,9 @@ static bool heap_refill_current(struct heap *heap, struct slab *slab, int *work)
 
 // Opens more of the current slab, or takes what few blocks it has, unless a queued one has some.
 static bool heap_open_current(struct heap *heap, struct slab *slab) {
-    if (slab_find_room(slab)) {
-        return true; // other threads had freed blocks of it
-    }
-    if (heap_queue_first(heap, slab->class_index) == NULL &&
-        slab_open(slab, heap->shared->os->page_bytes)) {
-        return true;
-    }
-    return slab_find_word(slab);
+    return (slab_can_open(slab) && heap_queue_first(heap, slab->class_index) == NULL &&
+            slab_open(slab, heap->shared->os->page_bytes)) ||
+           (!slab_is_out(slab) && slab_find_word(slab));
 }
 
 MALLOW_INTERNAL void heap_check_word(const struct heap *heap, const struct slab *slab) {
@@ -107,7 +101,8 @@ static struct slab *heap_next_slab(struct heap *heap, unsigned class_index, int 
         return slab;
     }
     // Where a heap has a reserve of its own, others' slabs are not of its memory.
-    if (heap->reserve == heap->shared->reserve && heap_thread.effort < HEAP_EFFORT_POST) {
+    if (heap->reserve == heap->shared->reserve &&
+        heap_thread.effort == heap_thread.first_effort) { // no look has been had at anything yet
         slab = heap_adopt_slab(heap, class_index, work);
     }
     if (slab == NULL) {
@@ -123,9 +118,36 @@ static struct slab *heap_next_slab(struct heap *heap, unsigned class_index, int 
     return slab;
 }
 
-// Makes the class's current slab one with a free block in its word; NULL: out of memory.
-static MALLOW_NOINLINE struct slab *heap_refill(struct heap *heap, unsigned class_index) {
-    struct slab *slab = heap_current_slab(heap, class_index);
+// Whether a call that is short of blocks of the class should collect a posted slab first: if it has
+// little to do besides, because it can open more of the current one; or if it then need not open
+// another. If neither, calls of the first kind will follow before each class has had one of this,
+// where slabs are opened by pages; where not, one that finds it has not been so does both.
+static bool heap_should_drain(struct heap *heap, const struct slab *slab, unsigned class_index) {
+    return (slab != NULL && slab_can_open(slab)) ||
+           (heap_thread.effort == 0 && heap_next_post_is_of(heap, class_index)) ||
+           ++heap->skipped_count > MALLOW_CLASS_COUNT;
+}
+
+// What a call that has opened more of a slab has time for besides.
+static void heap_end_open(struct heap *heap, uint64_t entries, int *work) {
+    if (unlikely(heap->reserve != NULL)) {
+        heap_drop_spare(heap);
+    } else if (heap->spare == NULL) {
+        if (heap_thread.effort == 0 && heap->reserve == heap->shared->reserve) {
+            heap_drain_ended(heap, work);
+        }
+        heap_settle(heap->shared, entries);
+    } else if (heap_thread.effort == 0) {
+        heap_drop_spare(heap);
+    }
+}
+
+// Makes the class's current slab, which is `slab` or NULL, one with a free block in its word; NULL:
+// out of memory.
+static MALLOW_NOINLINE struct slab *heap_refill(struct heap *heap, unsigned class_index,
+                                                struct slab *slab) {
+    struct slab *const before = slab;
+    bool drained = false;
     const uint64_t entries = os_entries(heap->shared->os);
     int work = MALLOW_CALL_WORK;
     if (slab == NULL && !heap_prepare_class(heap, class_index)) {
@@ -139,30 +161,30 @@ static MALLOW_NOINLINE struct slab *heap_refill(struct heap *heap, unsigned clas
     // One slab of them: with what else may follow, a call can do no more. Nor if it may have to
     // give one up for it, because a spare one is there, which a call that opens more drops.
     if (unlikely(heap_has_posts(heap)) && heap->spare == NULL &&
-        heap_queue_first(heap, class_index) == NULL) {
-        (void)heap_drain_one(heap, &work, false);
+        heap_queue_first(heap, class_index) == NULL &&
+        heap_should_drain(heap, slab, class_index)) {
+        heap->skipped_count = 0;
+        drained = heap_drain_one(heap, &work, false);
         work = 0;
     }
     if (slab != NULL) {
-        if (heap_open_current(heap, slab)) {
+        // Other threads may have freed blocks of it.
+        if ((drained && slab_find_room(slab)) || heap_open_current(heap, slab)) {
             heap_check_word(heap, slab);
-            if (unlikely(heap->reserve != NULL)) {
-                heap_drop_spare(heap);
-            } else if (heap->spare == NULL) {
-                heap_settle(heap->shared, entries);
-            } else if (heap_thread.effort == 0) {
-                heap_drop_spare(heap);
-            }
+            heap_end_open(heap, entries, &work);
             return slab;
         }
-        heap_return_lent(heap, class_index);
-        heap_retire_current(heap, class_index);
+        heap_return_lent(heap, slab);
+        heap_retire(heap, slab);
     }
     slab = heap_next_slab(heap, class_index, &work);
     if (slab == NULL) {
+        if (before != NULL) {
+            heap_leave_place(heap, class_index);
+        }
         return NULL;
     }
-    if (!slab_find_word(slab)) {
+    if (slab_is_out(slab) || !slab_find_word(slab)) {
         (void)slab_open(slab, heap->shared->os->page_bytes);
     }
     heap_set_current(heap, class_index, slab);
@@ -222,17 +244,17 @@ static uintptr_t heap_allocate_thin(struct heap *heap, unsigned class_index, boo
     return address;
 }
 
-// Takes a block of the class's current slab, after a refill if need be; its slab, or NULL: out of
-// memory. Classes without a fast path get every block here, so a visitor of the heap that is inside
+// Takes a block of the class's current slab, which is `slab` or NULL, after a refill if need be; its
+// slab, or NULL: out of memory. Classes without a fast path get every block here, so a visitor of the heap that is inside
 // can count on none of their blocks being taken.
-static struct slab *heap_take_block(struct heap *heap, unsigned class_index, uintptr_t *address) {
+static struct slab *heap_take_block(struct heap *heap, unsigned class_index, struct slab *slab,
+                                    uintptr_t *address) {
     heap_gate_enter(heap);
     if (unlikely(heap_is_resting(heap, class_index))) {
         heap_wake_class(heap, class_index);
     }
-    struct slab *slab = heap_current_slab(heap, class_index);
     if (unlikely(slab == NULL || !slab_take(slab, address))) {
-        slab = heap_refill(heap, class_index);
+        slab = heap_refill(heap, class_index, slab);
         if (likely(slab != NULL)) {
             (void)slab_take(slab, address);
         }
@@ -241,9 +263,10 @@ static struct slab *heap_take_block(struct heap *heap, unsigned class_index, uin
     return slab;
 }
 
-static uintptr_t heap_allocate_in_slab(struct heap *heap, unsigned class_index, bool zeroed) {
+static uintptr_t heap_allocate_in_slab(struct heap *heap, unsigned class_index,
+                                       struct slab *current, bool zeroed) {
     uintptr_t address = 0;
-    struct slab *const slab = heap_take_block(heap, class_index, &address);
+    struct slab *const slab = heap_take_block(heap, class_index, current, &address);
     if (unlikely(slab == NULL)) {
         return 0;
     }
@@ -285,13 +308,14 @@ MALLOW_INTERNAL uintptr_t heap_allocate(struct heap *heap, size_t size, bool zer
     heap_begin_effort();
     if (likely(size <= MALLOW_SLAB_BYTES_MAX)) {
         const unsigned class_index = size_class_of(size);
-        if (size <= THIN_RUN_BYTES_MAX && heap_current_slab(heap, class_index) == NULL) {
+        struct slab *const current = heap_current_slab(heap, class_index);
+        if (size <= THIN_RUN_BYTES_MAX && current == NULL) {
             const uintptr_t address = heap_allocate_thin(heap, class_index, zeroed);
             if (address != 0) {
                 return address;
             }
         }
-        const uintptr_t address = heap_allocate_in_slab(heap, class_index, zeroed);
+        const uintptr_t address = heap_allocate_in_slab(heap, class_index, current, zeroed);
         return likely(address != 0) ? address : heap_take_last(heap, size, zeroed);
     }
     if (size <= heap->shared->large_bytes_max) {
@@ -308,7 +332,9 @@ MALLOW_INTERNAL uintptr_t heap_allocate_aligned(struct heap *heap, size_t size, 
         // that are one (size_class.h).
         const size_t rounded = bits_align_up(bits_max(size, 1), alignment);
         if (rounded <= MALLOW_SLAB_BYTES_MAX) {
-            return heap_allocate_in_slab(heap, size_class_of(rounded), zeroed);
+            const unsigned class_index = size_class_of(rounded);
+            return heap_allocate_in_slab(heap, class_index, heap_current_slab(heap, class_index),
+                                         zeroed);
         }
     }
     if (size <= heap->shared->large_bytes_max && alignment <= MALLOW_CHUNK_BYTES / 2) {

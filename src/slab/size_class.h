@@ -41,6 +41,13 @@ MALLOW_INLINE size_t size_class_bytes(unsigned class_index) {
     return (size_t)steps << (doubling - SIZE_CLASS_STEP_BITS);
 }
 
+// How many sizes in granules the class serves, of which its blocks' is the largest.
+MALLOW_INLINE unsigned size_class_granules(unsigned class_index) {
+    return class_index < SIZE_CLASS_LINEAR_COUNT
+               ? 1
+               : 1U << ((class_index - SIZE_CLASS_LINEAR_COUNT) >> SIZE_CLASS_STEP_BITS);
+}
+
 // Slices of one slab: one for small blocks; for larger ones, room for at least eight.
 MALLOW_INLINE unsigned size_class_slices(unsigned class_index) {
     const size_t block_bytes = size_class_bytes(class_index);

@@ -9,14 +9,6 @@ enum {
     SLAB_WORD_WORTH = 16, // free blocks in a word that are worth taking it
 };
 
-// The slots are clear.
-static void slab_mark_interior(struct slab *slab, unsigned slice_count) {
-    for (unsigned i = 1; i < slice_count; i++) {
-        slab[i].slice_back = (uint8_t)i;
-        __atomic_store_n(&slab[i].kind, SLAB_INTERIOR, __ATOMIC_RELEASE);
-    }
-}
-
 // Slices lie at multiples of 64 KiB, so equal offsets in them fall into the same sets of a cache.
 // The first block of a slab lies a few lines into it, by another number of lines in each slice,
 // where the blocks are small: a multiple of the block's own alignment, which is kept.
@@ -58,7 +50,7 @@ MALLOW_INTERNAL void slab_init(struct slab *slab, uintptr_t address, unsigned cl
     slab->slice_back = 0;
     slab->word_count = 0;
     slab->reused = 0;
-    slab_mark_interior(slab, slice_count);
+    slab_mark_interior(slab, 1, slice_count);
     slab_set_word(slab, 0);
     slab_set_owner(slab, owner);
     __atomic_store_n(&slab->kind, SLAB_BLOCKS, __ATOMIC_RELEASE);
@@ -111,7 +103,7 @@ MALLOW_INTERNAL void slab_init_large(struct slab *slab, uintptr_t address, unsig
     slab->slice_count = (uint8_t)slice_count;
     slab->slice_back = 0;
     slab->word_count = 0;
-    slab_mark_interior(slab, slice_count);
+    slab_mark_interior(slab, 1, slice_count);
     slab_set_owner(slab, 0);
     __atomic_store_n(&slab->kind, SLAB_LARGE, __ATOMIC_RELEASE);
 }
@@ -123,20 +115,16 @@ MALLOW_INTERNAL void slab_init_thin(struct slab *slab, uintptr_t address, void *
 }
 
 MALLOW_INTERNAL void slab_clear(struct slab *slab) {
-    const unsigned slice_count = slab->slice_count;
     slab->start_address = 0;
     atomic_store_explicit(&slab->reach_bytes, 0, memory_order_relaxed);
     slab->slice_count = 0;
     slab_set_owner(slab, 0);
-    for (unsigned i = 0; i < slice_count; i++) {
-        slab[i].slice_back = 0;
-        __atomic_store_n(&slab[i].kind, SLAB_NONE, __ATOMIC_RELEASE);
-    }
+    __atomic_store_n(&slab->kind, SLAB_NONE, __ATOMIC_RELEASE);
 }
 
 MALLOW_INTERNAL bool slab_find_word(struct slab *slab) {
-    if (slab->used_count % SLAB_CURRENT == slab->capacity_count) {
-        return false; // counted, so a full slab is not looked through
+    if (slab_is_out(slab)) {
+        return false; // a full slab is not looked through
     }
     // From the current word on and around: the blocks that were handed out together stay together.
     const uint64_t *const end = &slab->bits[slab->word_count];

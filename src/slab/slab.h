@@ -39,7 +39,7 @@ enum slab_kind {
     SLAB_NONE = 0,     // slice is free, or never used
     SLAB_BLOCKS = 1,   // blocks of one class
     SLAB_LARGE = 2,    // one block that fills the span
-    SLAB_INTERIOR = 3, // a later slice of a span; slice_back leads to its head
+    SLAB_INTERIOR = 3, // a later slice of a span, now or before: see slab_head
     SLAB_THIN = 4,     // small blocks of several heaps and sizes, see arena/thin.h
 };
 
@@ -98,6 +98,14 @@ struct slab_remote {
 
 static_assert(sizeof(struct slab_remote) == sizeof(struct slab), "one distance between the tables");
 
+// Marks slices [first, end) of the span that `slab` is the head of.
+MALLOW_INLINE void slab_mark_interior(struct slab *slab, unsigned first, unsigned end) {
+    for (unsigned i = first; i < end; i++) {
+        slab[i].slice_back = (uint8_t)i;
+        __atomic_store_n(&slab[i].kind, SLAB_INTERIOR, __ATOMIC_RELEASE);
+    }
+}
+
 // Makes the slices at `address` a slab of a class, without a block as yet: on no queue, not
 // current.
 MALLOW_INTERNAL void slab_init(struct slab *slab, uintptr_t address, unsigned class_index,
@@ -114,8 +122,23 @@ MALLOW_INTERNAL void slab_init_large(struct slab *slab, uintptr_t address, unsig
 // A slice of small blocks of several heaps, described by `thin`.
 MALLOW_INTERNAL void slab_init_thin(struct slab *slab, uintptr_t address, void *thin);
 
-// Makes the slots of the span into free ones again. The remote part stays as it is.
+// Makes the slot of the span's head a free one again. Its other slots keep their marks, which lead
+// to nothing now (slab_head). The remote part stays as it is.
 MALLOW_INTERNAL void slab_clear(struct slab *slab);
+
+// The head of the span that the slice of a slot lies in, as a slot; NULL if it lies in none.
+MALLOW_INLINE struct slab *slab_head(struct slab *slab) {
+    uint8_t kind = __atomic_load_n(&slab->kind, __ATOMIC_ACQUIRE);
+    if (kind == SLAB_INTERIOR) {
+        const unsigned back = slab->slice_back;
+        slab -= back;
+        kind = __atomic_load_n(&slab->kind, __ATOMIC_ACQUIRE);
+        if (kind == SLAB_INTERIOR || back >= slab->slice_count) {
+            return NULL; // of a span that is no more
+        }
+    }
+    return kind != SLAB_NONE ? slab : NULL;
+}
 
 // Index of `word`; read by any.
 MALLOW_INLINE unsigned slab_word_index(const struct slab *slab) {
@@ -148,6 +171,11 @@ MALLOW_INLINE unsigned slab_capacity(const struct slab *slab) {
 // Whether blocks remain to be opened.
 MALLOW_INLINE bool slab_can_open(const struct slab *slab) {
     return slab->capacity_count < slab->room_count;
+}
+
+// Whether no open block of a slab is free, counted: a hot one counts as used.
+MALLOW_INLINE bool slab_is_out(const struct slab *slab) {
+    return slab->used_count % SLAB_CURRENT == slab->capacity_count;
 }
 
 // Index of the block that `address` is the start of, for an address in the slab's span; SIZE_MAX

@@ -91,10 +91,11 @@ static size_t view_skip(const struct slab_view *view, size_t page_bytes, size_t 
     return end < beyond ? view_last_used(view, end, beyond) + 1 : end;
 }
 
-MALLOW_INTERNAL bool slab_view_next(const struct slab_view *view, size_t page_bytes, size_t *index,
-                                    struct slab_hole *hole) {
+// The next hole that begins at block `last` or before it.
+static bool view_next(const struct slab_view *view, size_t page_bytes, size_t last, size_t *index,
+                      struct slab_hole *hole) {
     const uintptr_t opened_end = view->start_address + view->capacity_count * view->block_bytes;
-    while (*index <= view->capacity_count) {
+    while (*index <= last) {
         const size_t first = view_find(view, *index, true);
         const size_t end = view_find(view, first, false);
         uintptr_t low = first != 0 ? view->start_address + first * view->block_bytes
@@ -116,10 +117,24 @@ MALLOW_INTERNAL bool slab_view_next(const struct slab_view *view, size_t page_by
     return false;
 }
 
+MALLOW_INTERNAL bool slab_view_next(const struct slab_view *view, size_t page_bytes, size_t *index,
+                                    struct slab_hole *hole) {
+    return view_next(view, page_bytes, view->capacity_count, index, hole);
+}
+
+// The block that an address lies in, or the nearest to it.
+static size_t view_block_at(const struct slab_view *view, uintptr_t address) {
+    const uintptr_t offset = address - bits_min(address, view->start_address);
+    return bits_min(offset / view->block_bytes, view->capacity_count);
+}
+
+// Whether a page of the range is in a hole is told by the blocks from that on which it begins in.
 MALLOW_INTERNAL bool slab_view_next_in(const struct slab_view *view, size_t page_bytes,
                                        const struct slab_range *range, size_t *index,
                                        struct slab_hole *hole) {
-    while (slab_view_next(view, page_bytes, index, hole)) {
+    const size_t last = view_block_at(view, range->high);
+    *index = bits_max(*index, view_block_at(view, range->low));
+    while (view_next(view, page_bytes, last, index, hole)) {
         const uintptr_t low = bits_max(hole->address, range->low);
         const uintptr_t high = bits_min(hole->address + hole->bytes, range->high);
         if (low < high) {

@@ -46,24 +46,32 @@ MALLOW_INLINE bool slab_remote_claim_post(struct slab *slab, struct slab_remote 
 }
 
 MALLOW_INLINE bool slab_remote_any(const struct slab_remote *remote, unsigned word_count) {
+    uint64_t any = 0;
     for (unsigned i = 0; i < word_count; i++) {
-        if (atomic_load_explicit(&remote->bits[i], memory_order_relaxed) != 0) {
-            return true;
-        }
+        any |= atomic_load_explicit(&remote->bits[i], memory_order_relaxed);
     }
-    return false;
+    return any != 0;
 }
 
-// Whether other threads have freed `enough` blocks, as estimated from every other word where there
-// are many.
+// Whether other threads have freed `enough` blocks, as estimated from every other bit of every other
+// word where there are many.
 MALLOW_INLINE bool slab_remote_has(const struct slab_remote *remote, unsigned word_count,
                                    unsigned enough) {
-    const unsigned stride = word_count > 8 ? 2 : 1;
-    unsigned count = 0;
-    for (unsigned i = 0; i < word_count && count < enough; i += stride) {
-        count += bits_count(atomic_load_explicit(&remote->bits[i], memory_order_relaxed)) * stride;
+    uint64_t counts = 0; // a byte for each eighth of a word
+    if (word_count <= 8) {
+        for (unsigned i = 0; i < word_count; i++) {
+            counts +=
+                bits_count_bytes(atomic_load_explicit(&remote->bits[i], memory_order_relaxed));
+        }
+        return bits_sum_bytes(counts) >= enough;
     }
-    return count >= enough;
+    const uint64_t even = UINT64_C(0x5555555555555555);
+    for (unsigned i = 0; i + 2 < MALLOW_SLAB_WORDS; i += 4) { // two words' counted as one
+        const uint64_t one = atomic_load_explicit(&remote->bits[i], memory_order_relaxed);
+        const uint64_t other = atomic_load_explicit(&remote->bits[i + 2], memory_order_relaxed);
+        counts += bits_count_bytes((one & even) | (other & even) << 1);
+    }
+    return bits_sum_bytes(counts) * 4 >= enough;
 }
 
 // Whether the block is free, asked by a thread that does not own the slab. Exact for a block that

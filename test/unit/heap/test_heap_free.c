@@ -273,7 +273,7 @@ CASE(a_lent_block_comes_back_when_its_slab_ceases_to_be_full) {
     }
     // And when the current slab is to be one no more.
     assert_true(heap_free_hot(heap, blocks[5]));
-    heap_return_lent(heap, slab->class_index);
+    heap_return_lent(heap, heap_current_slab(heap, slab->class_index));
     assert_int_equal(slab->used_count, slab->capacity_count - 1U);
     assert_int_equal(kind_of(blocks[5]), HEAP_BLOCK_NONE);
     check_again();
@@ -300,7 +300,7 @@ CASE(a_lent_block_comes_back_to_a_slab_that_somebody_is_looking_at) {
     assert_true(heap_free_hot(heap, blocks[3]));
     slab_set_owner(slab, 0);
     assert_int_equal(pthread_create(&other, NULL, put_back_soon, slab), 0);
-    heap_return_lent(heap, slab->class_index);
+    heap_return_lent(heap, heap_current_slab(heap, slab->class_index));
     assert_int_equal(pthread_join(other, NULL), 0);
     assert_false(slab_has_lent(heap_current_slab(heap, slab->class_index)));
     assert_int_equal(slab->used_count, slab->capacity_count - 1U);
@@ -322,12 +322,44 @@ CASE(a_lent_block_that_is_freed_again_stops_the_program) {
     assert_true(dies(release_here, blocks[3], "double free of"));
 }
 
+// What the short way tells is what the long way does, and it tells nothing of what is not live.
+CASE(a_block_of_the_threads_own_is_told_at_less_cost) {
+    enum { COUNT = 3000, SIZE = 64 };
+    static uintptr_t blocks[COUNT];
+    struct heap_block near;
+    for (unsigned i = 0; i < COUNT; i++) {
+        blocks[i] = allocate_in_slab(SIZE);
+    }
+    for (unsigned i = 0; i < COUNT; i++) {
+        const struct heap_block found = heap_identify(&world.shared, blocks[i]);
+        assert_true(heap_identify_near(heap, blocks[i], &near));
+        assert_int_equal(near.kind, found.kind);
+        assert_ptr_equal(near.slab, found.slab);
+        assert_int_equal(near.index, found.index);
+        assert_int_equal(near.usable_bytes, found.usable_bytes);
+        assert_false(heap_identify_near(heap, blocks[i] + 16, &near));
+    }
+    const uintptr_t last = allocate_in_slab(SIZE);
+    struct slab *slab;
+    assert_int_equal(heap_fast_free(heap, last, &slab), HEAP_FAST_DONE); // hot
+    assert_false(heap_identify_near(heap, last, &near));
+    release(blocks[7]);
+    assert_false(heap_identify_near(heap, blocks[7], &near));
+    release_elsewhere((void *)blocks[8]); // what others do is for the long way
+    assert_false(heap_identify_near(heap, blocks[9], &near));
+    assert_int_equal(kind_of(blocks[9]), HEAP_BLOCK_SLAB);
+    assert_false(heap_identify_near(&heap_empty, blocks[10], &near));
+    assert_false(heap_identify_near(heap, 0, &near));
+    assert_false(heap_identify_near(heap, allocate(300000), &near));
+}
+
 #define HEAP_CASE(name) cmocka_unit_test_setup_teardown(name, begin, end)
 
 int main(void) {
     const struct CMUnitTest cases[] = {
         HEAP_CASE(only_the_start_of_a_live_block_is_one),
         HEAP_CASE(any_value_can_be_asked_about),
+        HEAP_CASE(a_block_of_the_threads_own_is_told_at_less_cost),
         HEAP_CASE(an_address_that_is_not_ours_is_left_to_others),
         HEAP_CASE(a_second_free_of_any_kind_stops_the_program),
         HEAP_CASE(a_block_freed_by_another_thread_and_then_by_its_owner_stops_the_program),

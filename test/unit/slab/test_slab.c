@@ -298,18 +298,35 @@ CASE(the_later_slices_lead_back_to_the_head_until_the_span_is_cleared) {
     assert_int_equal(slab->slice_count, SLOTS);
     for (unsigned i = 1; i < SLOTS; i++) {
         assert_int_equal(slots[i].kind, SLAB_INTERIOR);
-        assert_ptr_equal(&slots[i] - slots[i].slice_back, slab);
+        assert_ptr_equal(slab_head(&slots[i]), slab);
         assert_int_equal(slots[i].start_address, 0);
         assert_int_equal(slots[i].reach_bytes, 0);
     }
     slab_clear(slab);
+    assert_int_equal(slab->kind, SLAB_NONE);
     for (unsigned i = 0; i < SLOTS; i++) {
-        assert_int_equal(slots[i].kind, SLAB_NONE);
+        assert_null(slab_head(&slots[i])); // whatever mark it has
         assert_int_equal(slots[i].slice_count, 0);
         assert_int_equal(slots[i].start_address, 0);
         assert_int_equal(slots[i].reach_bytes, 0);
         assert_int_equal(slab_owner(&slots[i]), 0);
     }
+}
+
+CASE(marks_of_a_span_that_is_no_more_lead_to_none_that_lies_there_now) {
+    begin(MALLOW_CLASS_COUNT - 1, 0);
+    slab_clear(slab);
+    slab_init_large(slab, slice_address(0), 3, 150000);
+    slab_init_large(&slots[4], slice_address(4), 2, 100000);
+    struct slab *const heads[] = {slab, slab, slab, NULL, &slots[4], &slots[4], NULL, NULL};
+    for (unsigned i = 0; i < SLOTS && i < sizeof heads / sizeof heads[0]; i++) {
+        assert_ptr_equal(slab_head(&slots[i]), heads[i]);
+    }
+    slab_clear(slab); // what lay behind it leads nowhere, also over the head of another
+    slab_init_large(&slots[2], slice_address(2), 1, 60000);
+    assert_null(slab_head(&slots[1]));
+    assert_ptr_equal(slab_head(&slots[2]), &slots[2]);
+    assert_null(slab_head(&slots[3]));
 }
 
 CASE(a_large_block_and_a_thin_slice_send_free_to_the_slow_path) {
@@ -353,6 +370,7 @@ int main(void) {
         cmocka_unit_test(the_audit_sees_each_equation_broken),
         cmocka_unit_test(small_blocks_begin_at_another_line_in_each_slice_and_keep_their_alignment),
         cmocka_unit_test(the_later_slices_lead_back_to_the_head_until_the_span_is_cleared),
+        cmocka_unit_test(marks_of_a_span_that_is_no_more_lead_to_none_that_lies_there_now),
         cmocka_unit_test(a_large_block_and_a_thin_slice_send_free_to_the_slow_path),
         cmocka_unit_test(a_change_of_owner_keeps_the_pending_flag_and_nothing_else),
     };

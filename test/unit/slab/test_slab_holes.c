@@ -203,6 +203,41 @@ CASE(a_part_of_the_holes_is_what_lies_in_both) {
     assert_false(slab_view_next_in(&view, 4096, &nothing, &index, &hole));
 }
 
+// Every range of pages has the holes that all of them have in it.
+CASE(a_range_has_the_pages_of_holes_that_lie_in_it) {
+    static const size_t sizes[] = {16, 48, 640, 1024, 5000, 20000};
+    struct unit_chance chance = unit_chance_begin();
+    for (unsigned round = 0; round < 600; round++) {
+        begin(size_class_of(sizes[round % 6]), 100);
+        for (unsigned i = unit_below(&chance, slab->capacity_count); i > 0; i /= 2) {
+            const unsigned first = unit_below(&chance, slab->capacity_count);
+            slab->bits[first / 64] &= ~(UINT64_C(1) << (first % 64));
+        }
+        struct slab_view view;
+        assert_true(slab_view_take(&view, slab, &part, span_address));
+        const unsigned pages = (unsigned)((view.span_end - view.span_start) / 4096);
+        const unsigned low = unit_below(&chance, pages);
+        const struct slab_range range = {
+            span_address + low * 4096,
+            span_address + (low + 1 + unit_below(&chance, pages - low)) * 4096};
+        size_t expected = 0;
+        size_t found = 0;
+        size_t index = 0;
+        struct slab_hole hole;
+        while (slab_view_next(&view, 4096, &index, &hole)) {
+            const uintptr_t end = bits_min(hole.address + hole.bytes, range.high);
+            const uintptr_t start = bits_max(hole.address, range.low);
+            expected += end > start ? end - start : 0;
+        }
+        index = 0;
+        while (slab_view_next_in(&view, 4096, &range, &index, &hole)) {
+            assert_true(hole.address >= range.low && hole.address + hole.bytes <= range.high);
+            found += hole.bytes;
+        }
+        assert_int_equal(found, expected);
+    }
+}
+
 CASE(the_print_of_the_word_changes_with_it_alone) {
     struct slab_view view;
     begin(size_class_of(64), 100);
@@ -248,6 +283,7 @@ int main(void) {
         cmocka_unit_test(every_class_agrees_with_the_model_at_every_page_size),
         cmocka_unit_test(what_is_not_a_slab_has_no_view),
         cmocka_unit_test(a_part_of_the_holes_is_what_lies_in_both),
+        cmocka_unit_test(a_range_has_the_pages_of_holes_that_lie_in_it),
         cmocka_unit_test(the_print_of_the_word_changes_with_it_alone),
         cmocka_unit_test(the_print_changes_with_each_block_and_word),
     };
