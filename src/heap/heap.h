@@ -230,8 +230,8 @@ MALLOW_INLINE void heap_settle(struct heap_shared *shared, uint64_t entries) {
 // ---- heap_remote.c: frees by other threads ------------------------------------------------------
 
 // What one call may do for others is one slab, of which it collects up to `*work` words of bitmaps;
-// the rest stays where it is for later calls. Looks at one slab that other threads have freed blocks
-// of, and leaves no work; false: there is none, or no work was left.
+// the rest stays where it is for later calls. Looks at one slab that other threads have freed
+// blocks of, and leaves no work; false: there is none, or no work was left.
 MALLOW_INTERNAL bool heap_drain_one(struct heap *heap, int *work, bool all);
 
 // Whether there is any.

@@ -188,8 +188,9 @@ MALLOW_RACY_READ MALLOW_INLINE bool heap_looks_useful(const struct heap *heap,
 }
 
 // The first of a few heaps on the stack that looks as if it could help, claimed; NULL: none does.
-// They stay there: who has claimed one may work in it, and one that a new thread has taken meanwhile
-// cannot be claimed. Its link may be of another time by then, and still leads to heaps, or nowhere.
+// They stay there: who has claimed one may work in it, and one that a new thread has taken
+// meanwhile cannot be claimed. Its link may be of another time by then, and still leads to heaps,
+// or nowhere.
 static struct heap *heap_claim_useful(struct heap *heap, unsigned class_index) {
     const uint64_t head = atomic_load_explicit(&heap->shared->abandoned, memory_order_acquire);
     struct heap *from = (struct heap *)(uintptr_t)(head & ABANDONED_ADDRESS_MASK);

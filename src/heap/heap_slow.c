@@ -244,9 +244,9 @@ static uintptr_t heap_allocate_thin(struct heap *heap, unsigned class_index, boo
     return address;
 }
 
-// Takes a block of the class's current slab, which is `slab` or NULL, after a refill if need be; its
-// slab, or NULL: out of memory. Classes without a fast path get every block here, so a visitor of the heap that is inside
-// can count on none of their blocks being taken.
+// Takes a block of the class's current slab, which is `slab` or NULL, after a refill if need be;
+// its slab, or NULL: out of memory. Classes without a fast path get every block here, so a visitor
+// of the heap that is inside can count on none of their blocks being taken.
 static struct slab *heap_take_block(struct heap *heap, unsigned class_index, struct slab *slab,
                                     uintptr_t *address) {
     heap_gate_enter(heap);

@@ -53,8 +53,8 @@ MALLOW_INLINE bool slab_remote_any(const struct slab_remote *remote, unsigned wo
     return any != 0;
 }
 
-// Whether other threads have freed `enough` blocks, as estimated from every other bit of every other
-// word where there are many.
+// Whether other threads have freed `enough` blocks, as estimated from every other bit of every
+// other word where there are many.
 MALLOW_INLINE bool slab_remote_has(const struct slab_remote *remote, unsigned word_count,
                                    unsigned enough) {
     uint64_t counts = 0; // a byte for each eighth of a word

@@ -307,6 +307,40 @@ CASE(a_posted_slab_does_not_wait_for_ever) {
     heap_world_check(&world, heap);
 }
 
+CASE(a_call_with_little_to_do_collects_for_an_ended_thread) {
+    struct heap *const other = heap_create_fallback(&world.shared);
+    allocate_many();
+    heap_abandon(heap);
+    assert_true(heap_claim(heap));
+    free_elsewhere(blocks[0]);
+    free_elsewhere(blocks[CLASS_BLOCKS]);
+    atomic_store(&heap->state, HEAP_ABANDONED);
+    for (unsigned left = 2; left > 0; left--) {
+        int work = MALLOW_CALL_WORK;
+        assert_int_equal(posts_waiting(heap), left);
+        heap_begin_effort();
+        heap_drain_ended(other, &work);
+        assert_int_equal(work, 0);
+    }
+    assert_int_equal(posts_waiting(heap), 0);
+    heap_world_check(&world, heap);
+}
+
+// For a block that moves nothing is collected, not even of the class, by a call that opens a slab.
+CASE(the_allocation_for_a_block_that_moves_leaves_others_frees_alone) {
+    allocate_many();
+    free_elsewhere(blocks[0]);
+    free_elsewhere(blocks[1]);
+    heap_begin_move();
+    assert_true(heap_allocate(heap, 20000, false) != 0);
+    assert_true(heap_thread.effort >= HEAP_EFFORT_SPAN + HEAP_EFFORT_MOVE);
+    heap_end_move();
+    assert_int_equal(posts_waiting(heap), 1);
+    assert_int_equal(heap_thread.effort, HEAP_EFFORT_SPAN);
+    heap_begin_effort();
+    assert_int_equal(heap_thread.effort, 0);
+}
+
 CASE(the_owner_that_frees_into_a_pending_slab_leaves_it_posted) {
     allocate_many();
     struct slab *const slab = slab_of(blocks[0]);
@@ -625,6 +659,8 @@ int main(void) {
         HEAP_CASE(an_allocation_takes_blocks_that_others_have_freed_before_fresh_memory),
         HEAP_CASE(a_posted_slab_of_another_class_waits_for_a_call_with_little_to_do),
         HEAP_CASE(a_posted_slab_does_not_wait_for_ever),
+        HEAP_CASE(a_call_with_little_to_do_collects_for_an_ended_thread),
+        HEAP_CASE(the_allocation_for_a_block_that_moves_leaves_others_frees_alone),
         HEAP_CASE(the_owner_that_frees_into_a_pending_slab_leaves_it_posted),
         HEAP_CASE(the_owner_finds_that_another_thread_has_freed_its_block),
         HEAP_CASE(near_freeing_says_whether_more_than_a_bit_has_changed),
