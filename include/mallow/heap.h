@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: MIT
-// mallow: heaps with a stated reserve, for the part of a program that must not wait.
+// mallow: heaps of the program's own, of two kinds: with a stated reserve, for the part of a program
+// that must not wait; and heaps that grow, for a part of it that may hold only so much, or is to be
+// freed at once.
 //
-// A heap takes its whole reserve when it is made, in chunks of 2 MiB, brought in and locked if asked
-// to. From then on every call below marked REAL TIME
+// A heap with a reserve takes it all when it is made, in chunks of 2 MiB, brought in and locked if
+// asked to. From then on every call below marked REAL TIME
 //   - makes no system call, and meets no page fault in blocks or bookkeeping (where prefaulted);
 //   - takes no lock: another thread may be stopped anywhere, in a call of this heap too, and does not
 //     hold this one up. What other threads free comes back by compare and swap;
@@ -11,11 +13,20 @@
 // The rest of the program goes on with malloc as ever. (MALLOW_MODE=realtime does the same for all of
 // malloc, see the guide.)
 //
+// A heap that grows takes memory as malloc does, gives it back as free does, and has blocks of any
+// size. Its limits are like the process's (mallow/limit.h), which hold besides. What it holds:
+// the slabs (mostly 64 KiB) that its blocks lie in, in full; blocks above 64 KiB in units of 64 KiB,
+// above 1 MiB in pages. Before its soft limit is exceeded, it gives back slabs that are wholly free
+// and collects what other threads have freed; then its function is called. Beyond its hard limit it
+// does so as well, and once more; then the request is NULL with errno = ENOMEM. Both are exact, in
+// any number of threads.
+//
 // A heap is for one thread at a time. Its blocks are blocks like any other: every thread may free one
 // with mw_free or free, ask for its usable size, read and write it.
 #ifndef MALLOW_HEAP_H
 #define MALLOW_HEAP_H
 
+#include <mallow/limit.h>
 #include <mallow/mallow.h>
 
 #ifdef __cplusplus
@@ -24,13 +35,17 @@ extern "C" {
 
 enum mw_heap_status {
     MW_HEAP_OK = 0,
-    MW_HEAP_BAD_CONFIG = 1,    // a NULL pointer, a size_bytes of another structure, no reserve
+    MW_HEAP_BAD_CONFIG = 1,    // a NULL pointer, a size_bytes of another structure, limits together
+                               // with a reserve, prefault or lock without one
     MW_HEAP_SEALED = 2,        // MALLOW_MODE=realtime: all memory is set apart already
-    MW_HEAP_NO_MEMORY = 3,     // the reserve could not be had
+    MW_HEAP_NO_MEMORY = 3,     // the reserve could not be had; growth: the kernel, or the process's
+                               // limit, refuses
     MW_HEAP_NOT_PREFAULTED = 4, // the kernel gave no pages for it
     MW_HEAP_NOT_LOCKED = 5,    // brought in, but not locked: see RLIMIT_MEMLOCK
-    MW_HEAP_EXHAUSTED = 6,     // no room just now: what is freed makes some
-    MW_HEAP_TOO_BIG = 7,       // larger than any block of a heap: 1 MiB, or aligned to more than that
+    MW_HEAP_EXHAUSTED = 6,     // no room just now in the reserve, or below the limit: what is freed
+                               // makes some
+    MW_HEAP_TOO_BIG = 7,       // larger than any block of a heap with a reserve: 1 MiB, or aligned to
+                               // more than that; or than any block at all
     MW_HEAP_BAD_ALIGNMENT = 8, // no power of two
 };
 
@@ -40,20 +55,34 @@ MW_API const char *mw_heap_status_text(enum mw_heap_status status);
 // Begin with a zeroed structure.
 struct mw_heap_config {
     size_t size_bytes;    // sizeof(struct mw_heap_config) of the caller
-    size_t reserve_bytes; // rounded up to 2 MiB; see mw_heap_malloc for what it holds
+    size_t reserve_bytes; // rounded up to 2 MiB; see mw_heap_malloc for what it holds; 0: it grows
     bool prefault;        // touch every page now
     bool lock;            // lock every page in memory, which prefaults it as well
+    // Of a heap that grows:
+    uint64_t limit_bytes; // the hard limit; 0: none
+    uint64_t soft_bytes;  // the soft limit; 0: none; above the hard one it has no effect
+    // Called with MALLOW_SHED_SOFT_LIMIT and MALLOW_SHED_REFUSED, as mw_shed_register says, on the
+    // thread that allocates, in its call; the figures are the heap's. It may use the heap. NULL:
+    // none. What it allocates does not call it again.
+    mw_shed_function shed;
+    void *shed_argument;
 };
 
 struct mw_heap;
 
 // Makes a heap; *heap is NULL on failure, and nothing is kept. A handful of system calls and a few
-// short locks. Any thread.
+// short locks, for one that grows mostly none. Any thread.
 MW_API enum mw_heap_status mw_heap_create(const struct mw_heap_config *config, struct mw_heap **heap);
 
 // Ends a heap and gives its reserve back, whatever of it is in use: no block of it may be touched, or
-// freed, any more, by any thread. NULL is passed over.
+// freed, any more, by any thread. NULL is passed over. O(reserve / 2 MiB); of a heap that grows,
+// O(memory of all heaps / 64 KiB), and a system call for each block above 1 MiB.
 MW_API void mw_heap_destroy(struct mw_heap *heap);
+
+// Sets the limits of a heap that grows, from now on; 0: none. What is held already stays. Cost: a
+// few stores. Any thread. MW_HEAP_BAD_CONFIG: NULL, or a heap with a reserve.
+MW_API enum mw_heap_status mw_heap_set_limits(struct mw_heap *heap, uint64_t limit_bytes,
+                                              uint64_t soft_bytes);
 
 // A block of `size` bytes, as mw_malloc. Of the reserve each size class in use takes a slab, mostly
 // of 64 KiB, and blocks above 64 KiB take whole 64 KiB. REAL TIME.
@@ -80,6 +109,10 @@ struct mw_heap_stats {
     uint64_t reserve_bytes; // what the heap was given
     uint64_t free_bytes;    // of that, in no slab or large block
     uint64_t refused_count; // requests that got NULL
+    uint64_t held_bytes;    // what counts against the limits, now; of a reserve, what is not free
+    uint64_t limit_bytes;   // the hard limit, or the reserve; UINT64_MAX: none
+    uint64_t soft_bytes;    // the soft limit; UINT64_MAX: none
+    uint64_t shed_count;    // calls of the heap's function
 };
 
 // Fills *stats up to its size_bytes; false (nothing written) if that is less than two fields.

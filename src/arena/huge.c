@@ -3,6 +3,7 @@
 #include "arena/huge.h"
 
 #include "base/bits.h"
+#include "base/check.h"
 
 MALLOW_INTERNAL void huge_set_init(struct huge_set *set, struct os *os, struct meta *meta,
                                    struct address_map *map, size_t cache_limit) {
@@ -176,6 +177,7 @@ static void huge_register_locked(struct huge_set *set, struct huge *record, uint
     record->mapped_bytes = mapping.bytes;
     record->several = mapping.several;
     record->usable_bytes = bits_align_up(bits_max(bytes, 1), set->os->page_bytes);
+    record->allowance = NULL;
     record->next_part = 0;
     record->age = (struct arena_age){0, 0, 0, 0};
     __atomic_store_n(&record->address, address, __ATOMIC_RELEASE);
@@ -267,6 +269,9 @@ MALLOW_INTERNAL bool huge_give(struct huge_set *set, uintptr_t address, bool may
     if (huge != NULL) {
         const struct huge_mapping mapping = {huge->map_address, huge->mapped_bytes,
                                              huge->several};
+        if (unlikely(huge->allowance != NULL)) {
+            os_allowance_release(huge->allowance, huge->mapped_bytes);
+        }
         huge_unlink_locked(set, huge);
         (void)address_map_set_locked(set->map, address, 0);
         huge_record_give_locked(set, huge);
@@ -279,6 +284,28 @@ MALLOW_INTERNAL bool huge_give(struct huge_set *set, uintptr_t address, bool may
     }
     os_lock_drop(&set->map->lock);
     return huge != NULL;
+}
+
+MALLOW_INTERNAL void huge_set_allowance(struct huge_set *set, uintptr_t address,
+                                        struct os_charge *allowance, size_t charged_bytes) {
+    os_lock_take(&set->map->lock);
+    struct huge *const huge = huge_of(set, address);
+    check_assert(huge->mapped_bytes <= charged_bytes);
+    huge->allowance = allowance;
+    os_allowance_release(allowance, charged_bytes - huge->mapped_bytes);
+    os_lock_drop(&set->map->lock);
+}
+
+MALLOW_INTERNAL void huge_give_allowance(struct huge_set *set, const struct os_charge *allowance) {
+    uintptr_t address;
+    do {
+        address = 0;
+        os_lock_take(&set->map->lock);
+        for (const struct huge *huge = set->live; huge != NULL && address == 0; huge = huge->next) {
+            address = huge->allowance == allowance ? huge->address : 0;
+        }
+        os_lock_drop(&set->map->lock);
+    } while (address != 0 && huge_give(set, address, true));
 }
 
 // Remaps a block with what lies before it in its mapping; where the block begins then, or 0.
@@ -316,9 +343,16 @@ MALLOW_INTERNAL uintptr_t huge_resize_charged(struct huge_set *set, struct huge 
     const size_t total_bytes = lead + mapped_bytes;
     if (total_bytes != huge->mapped_bytes) {
         const size_t growth = total_bytes - bits_min(total_bytes, huge->mapped_bytes);
-        address = address_map_prepare_locked(set->map) && huge_charge_locked(set, growth, level)
+        const bool may = huge->allowance == NULL ||
+                         os_allowance_take(huge->allowance, OS_CHARGE_HARD, growth);
+        address = may && address_map_prepare_locked(set->map) &&
+                          huge_charge_locked(set, growth, level)
                       ? huge_remap_locked(set, huge, total_bytes, may_move)
                       : 0;
+        if (unlikely(huge->allowance != NULL) && may) {
+            const size_t held = address != 0 ? total_bytes : huge->mapped_bytes;
+            os_allowance_release(huge->allowance, huge->mapped_bytes + growth - held);
+        }
     }
     if (address != 0) {
         set->live_bytes += total_bytes - huge->mapped_bytes;

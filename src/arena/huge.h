@@ -23,6 +23,7 @@ struct huge {
     bool several;           // may be of several mappings of the kernel's
     struct huge *next;      // free records; or live ones, for naming interior pointers
     struct huge *previous;
+    struct os_charge *allowance; // what mapped_bytes are charged to besides; NULL: nothing
     size_t next_part;       // its next part that may become a huge page (promote.h)
     struct arena_age age;   // of the block, for that
 };
@@ -79,6 +80,14 @@ MALLOW_INTERNAL bool huge_give(struct huge_set *set, uintptr_t address, bool may
 MALLOW_INLINE bool huge_is_fixed(const struct huge *huge, size_t bytes) {
     return huge->several && bytes > huge->mapped_bytes - (huge->address - huge->map_address);
 }
+
+// Puts a live block under an allowance, which has been charged `charged_bytes` for it, no less than
+// its mapping.
+MALLOW_INTERNAL void huge_set_allowance(struct huge_set *set, uintptr_t address,
+                                        struct os_charge *allowance, size_t charged_bytes);
+
+// Frees every block under an allowance, with a system call each at most.
+MALLOW_INTERNAL void huge_give_allowance(struct huge_set *set, const struct os_charge *allowance);
 
 // Resizes a live block by the kernel, in one call; its address, or 0 (and all is as it was). A
 // block made up of pieces of the cache can be cut, not grown.

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Reserve: chunks of the primary arena set apart, whose slices are taken and given back without a
-// lock.
+// lock. Or, without a chunk, an allowance (os/charge.h): spans are the arenas' then, taken and given
+// back as ever.
 //
 // Owns     for each of its chunks, one word of free slices. The chunks are the arena's; it counts
 //          them as in use for as long as the reserve has them, and so lets them be.
@@ -28,6 +29,7 @@ struct reserve {
     struct reserve_chunk *chunks;
     size_t chunk_count;
     size_t chunk_limit; // that `chunks` has room for
+    struct os_charge *allowance; // what spans are charged to besides; NULL: it has chunks
 };
 
 // Prepares `reserve` for up to `chunk_limit` chunks; false: no memory. May enter the kernel.

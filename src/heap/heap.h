@@ -63,7 +63,8 @@ struct heap {
     uint8_t refused;                                // enum heap_refused
     bool attention;                                 // an event of os_charge is due
     struct heap_resting *resting;                   // NULL until a class first rests (heap_rest.h)
-    struct reserve *reserve;                        // where all spans come from; NULL: the arenas
+    struct reserve *reserve;                        // where all spans come from; NULL: the arenas,
+                                                    // without an allowance
     struct slab *spare;                             // wholly free, on no list; NULL if none
     struct slab_remote *taken;                      // posted slabs taken off `ready`
     struct slab_remote *later;                      // those that had too few free blocks
@@ -182,7 +183,8 @@ MALLOW_INTERNAL struct heap *heap_adopt_or_create(struct heap_shared *shared);
 // A new heap on no thread, in state ABANDONED and on no stack: to be claimed for each use.
 MALLOW_INTERNAL struct heap *heap_create_fallback(struct heap_shared *shared);
 
-// A new heap on no thread, in state OWNED, all of whose spans are of the reserve.
+// A new heap on no thread, in state OWNED, all of whose spans are of the reserve, or under its
+// allowance.
 MALLOW_INTERNAL struct heap *heap_create_reserved(struct heap_shared *shared,
                                                   struct reserve *reserve);
 
@@ -204,6 +206,10 @@ MALLOW_INTERNAL void heap_drain_ended(struct heap *heap, int *work);
 
 // Any size, 16-byte aligned; 0 if there is no memory.
 MALLOW_INTERNAL uintptr_t heap_allocate(struct heap *heap, size_t size, bool zeroed);
+
+// A block with a mapping of its own, whatever the heap's reserve.
+MALLOW_INTERNAL uintptr_t heap_huge_allocate(struct heap *heap, size_t size, size_t alignment,
+                                             bool zeroed);
 
 // Any size and power of two alignment.
 MALLOW_INTERNAL uintptr_t heap_allocate_aligned(struct heap *heap, size_t size, size_t alignment,
@@ -442,6 +448,23 @@ MALLOW_INLINE void heap_note_growth(struct heap *heap, bool plenty) {
         atomic_load_explicit(&heap->shared->os->charge.events, memory_order_relaxed) != 0;
 }
 
+// ---- heap_allowance.c: heaps that may hold so much ----------------------------------------------
+
+// What the heap may hold; NULL: that is not said.
+MALLOW_INLINE struct os_charge *heap_allowance(const struct heap *heap) {
+    return likely(heap->reserve == NULL) ? NULL : heap->reserve->allowance;
+}
+
+// A span, or a huge block, of a heap that has an allowance. Near the soft limit what the heap keeps,
+// and what others have freed in it, is given back first.
+MALLOW_INTERNAL struct arena_span heap_allowance_span(struct heap *heap, unsigned slice_count,
+                                                      unsigned align_slices);
+MALLOW_INTERNAL uintptr_t heap_allowance_huge(struct heap *heap, size_t size, size_t alignment,
+                                              bool zeroed);
+
+// Slices of a span have been given back to the arenas.
+MALLOW_INTERNAL void heap_allowance_release(const struct heap *heap, unsigned slice_count);
+
 // ---- heap_large.c: blocks with a span of their own ----------------------------------------------
 
 // A span from the heap's reserve. What the heap keeps, and what others have freed in it, is given
@@ -450,12 +473,8 @@ MALLOW_INTERNAL struct arena_span heap_take_reserved(struct heap *heap, unsigned
                                                      unsigned align_slices);
 
 // A span from the arenas. Memory that is only kept for speed is given back before this fails.
-MALLOW_INLINE void heap_take_span(struct heap *heap, unsigned slice_count, unsigned align_slices,
-                                  struct arena_span *span) {
-    if (unlikely(heap->reserve != NULL)) {
-        *span = heap_take_reserved(heap, slice_count, align_slices);
-        return;
-    }
+MALLOW_INLINE void heap_take_arena_span(struct heap *heap, unsigned slice_count,
+                                        unsigned align_slices, struct arena_span *span) {
     arena_take_into(heap->shared->arenas, slice_count, align_slices, OS_CHARGE_SOFT, span);
     const bool plenty = span->slab != NULL;
     heap_note_effort(HEAP_EFFORT_SPAN);
@@ -470,6 +489,16 @@ MALLOW_INLINE void heap_take_span(struct heap *heap, unsigned slice_count, unsig
     heap_note_growth(heap, plenty);
 }
 
+// A span from where the heap's come from.
+MALLOW_INLINE void heap_take_span(struct heap *heap, unsigned slice_count, unsigned align_slices,
+                                  struct arena_span *span) {
+    if (unlikely(heap->reserve != NULL)) {
+        *span = heap_take_reserved(heap, slice_count, align_slices);
+        return;
+    }
+    heap_take_arena_span(heap, slice_count, align_slices, span);
+}
+
 MALLOW_INTERNAL uintptr_t heap_large_allocate(struct heap *heap, size_t size, size_t alignment,
                                               bool zeroed);
 // A zeroed block whose (address + offset) is a multiple of `alignment`, for an offset that is not:
@@ -477,6 +506,11 @@ MALLOW_INTERNAL uintptr_t heap_large_allocate(struct heap *heap, size_t size, si
 MALLOW_INTERNAL uintptr_t heap_allocate_at(struct heap *heap, size_t size, size_t alignment,
                                            size_t offset);
 MALLOW_INTERNAL void heap_large_free(struct heap_shared *shared, struct slab *slab);
+// What a large block's slices are charged to besides; NULL: nothing. Not by the owner word: where
+// that leads, others may post what they know of an earlier life of the slot.
+MALLOW_INLINE struct os_charge *heap_large_allowance(const struct slab *slab) {
+    return (void *)__atomic_load_n(&slab->word, __ATOMIC_RELAXED);
+}
 
 // Resizes in place; false (and nothing changed) if that cannot be done.
 MALLOW_INTERNAL bool heap_resize_in_place(struct heap_shared *shared,

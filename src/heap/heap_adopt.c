@@ -7,6 +7,7 @@
 #include "heap/heap.h"
 
 #include "heap/heap_gate.h"
+#include "heap/heap_rest.h"
 #include "slab/size_class.h"
 
 #define ABANDONED_ADDRESS_MASK ((UINT64_C(1) << 48) - 1)
@@ -112,7 +113,12 @@ MALLOW_INTERNAL void heap_forget(struct heap *heap) {
         heap->queue[i] = NULL;
     }
     *heap->medium = (struct heap_medium){{NULL}, {NULL}};
+    if (heap->resting != NULL) {
+        *heap->resting = (struct heap_resting){{NULL}};
+    }
     heap->spare = NULL;
+    heap->refused = HEAP_NOT_REFUSED;
+    heap->attention = false;
     heap_count_thin(heap);
     atomic_store_explicit(&heap->slab_count, 0, memory_order_relaxed);
 }

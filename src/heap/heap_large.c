@@ -39,6 +39,10 @@ MALLOW_INTERNAL uintptr_t heap_large_allocate(struct heap *heap, size_t size, si
     }
     const size_t usable_bytes = large_usable(shared, size);
     slab_init_large(span.slab, span.address, slice_count, usable_bytes);
+    if (unlikely(heap_allowance(heap) != NULL)) {
+        __atomic_store_n(&span.slab->word, (void *)heap_allowance(heap),
+                         __ATOMIC_RELAXED); // for whoever gives the span back
+    }
     if (zeroed && !span.zeroed) {
         __builtin_memset((void *)span.address, 0, usable_bytes);
     }
@@ -89,10 +93,14 @@ MALLOW_INTERNAL void heap_large_free(struct heap_shared *shared, struct slab *sl
                                      __ATOMIC_RELAXED)) {
         fatal_misuse("double free of", address, "another thread is freeing this block");
     }
+    struct os_charge *const allowance = heap_large_allowance(slab);
     const unsigned slice_count = slab->slice_count;
     heap_note_effort(HEAP_EFFORT_RELEASE);
     slab_clear(slab);
     arena_give(shared->arenas, slab, slice_count);
+    if (unlikely(allowance != NULL)) {
+        os_allowance_release(allowance, (size_t)slice_count << MALLOW_SLICE_SHIFT);
+    }
 }
 
 // Gives back the slices at the end of a large block that it no longer needs.
@@ -106,6 +114,23 @@ static void large_cut(struct heap_shared *shared, struct slab *slab, unsigned sl
     tail->slice_count = (uint8_t)spare; // a span of its own, for as long as it takes to clear it
     slab_clear(tail);
     arena_give(shared->arenas, tail, spare);
+    if (unlikely(heap_large_allowance(slab) != NULL)) {
+        os_allowance_release(heap_large_allowance(slab), (size_t)spare << MALLOW_SLICE_SHIFT);
+    }
+}
+
+// The slices right behind a large block, under the allowance that it is under.
+static bool large_extend(struct heap_shared *shared, struct slab *slab, unsigned more) {
+    struct os_charge *const allowance = heap_large_allowance(slab);
+    const size_t bytes = (size_t)more << MALLOW_SLICE_SHIFT;
+    if (unlikely(allowance != NULL) && !os_allowance_take(allowance, OS_CHARGE_HARD, bytes)) {
+        return false;
+    }
+    const bool extended = arena_extend(shared->arenas, slab, slab->slice_count, more);
+    if (unlikely(allowance != NULL) && !extended) {
+        os_allowance_release(allowance, bytes);
+    }
+    return extended;
 }
 
 static bool large_resize(struct heap_shared *shared, struct slab *slab, size_t size) {
@@ -115,8 +140,7 @@ static bool large_resize(struct heap_shared *shared, struct slab *slab, size_t s
         return size <= slab->block_bytes;
     }
     if (wanted > slab->slice_count) {
-        const unsigned more = wanted - slab->slice_count;
-        if (!arena_extend(shared->arenas, slab, slab->slice_count, more)) {
+        if (!large_extend(shared, slab, wanted - slab->slice_count)) {
             return false;
         }
         slab_mark_interior(slab, slab->slice_count, wanted);

@@ -2,6 +2,7 @@
 // Own heaps: see heap_own.h.
 #include "heap/heap_own.h"
 
+#include "heap/heap_gate.h"
 #include "os/os_pages.h"
 
 static void own_keep(struct heap_own *own) {
@@ -28,18 +29,27 @@ static struct heap_own *own_find(struct heap_shared *shared, size_t chunk_count)
     return own;
 }
 
-static struct heap_own *own_new(struct heap_shared *shared, size_t chunk_count) {
-    if (chunk_count > shared->arenas->primary.slice_count / MALLOW_CHUNK_SLICES) {
-        return NULL;
-    }
+static struct heap_own *own_find_or_make(struct heap_shared *shared, size_t chunk_count) {
     struct heap_own *own = own_find(shared, chunk_count);
     if (own == NULL) {
         own = meta_take(shared->meta, sizeof *own);
     }
+    if (own != NULL) {
+        own->shared = shared;
+        own->last_status = 0;
+        own->refused_count = 0;
+    }
+    return own;
+}
+
+static struct heap_own *own_new(struct heap_shared *shared, size_t chunk_count) {
+    if (chunk_count > shared->arenas->primary.slice_count / MALLOW_CHUNK_SLICES) {
+        return NULL;
+    }
+    struct heap_own *const own = own_find_or_make(shared, chunk_count);
     if (own == NULL) {
         return NULL;
     }
-    own->shared = shared;
     if (own->reserve.chunk_limit == 0 &&
         !reserve_make(&own->reserve, shared->arenas, chunk_count)) {
         own->reserve.chunk_limit = 0;
@@ -119,8 +129,6 @@ MALLOW_INTERNAL enum heap_own_result heap_own_create(struct heap_shared *shared,
         in = own_bring_in_all(own, &locked);
     }
     own->locked = lock; // some may be, if not all
-    own->last_status = 0;
-    own->refused_count = 0;
     if (!in || locked != lock) {
         heap_own_end(own);
         return !had ? HEAP_OWN_NO_MEMORY : in ? HEAP_OWN_NOT_LOCKED : HEAP_OWN_NOT_IN;
@@ -129,12 +137,90 @@ MALLOW_INTERNAL enum heap_own_result heap_own_create(struct heap_shared *shared,
     return HEAP_OWN_MADE;
 }
 
+MALLOW_INTERNAL struct heap_own *heap_own_create_growing(struct heap_shared *shared) {
+    struct heap_own *const own = own_find_or_make(shared, 0);
+    if (own == NULL) {
+        return NULL;
+    }
+    if (own->heap == NULL) {
+        own->heap = heap_create_reserved(shared, &own->reserve);
+    }
+    if (own->heap == NULL) {
+        own_keep(own);
+        return NULL;
+    }
+    own->shed = NULL;
+    own->shed_count = 0;
+    os_allowance_set(&own->allowance, UINT64_MAX, UINT64_MAX);
+    own->reserve.allowance = &own->allowance;
+    return own;
+}
+
+static bool own_has(const struct heap_own *own, const struct slab *slab) {
+    switch (__atomic_load_n(&slab->kind, __ATOMIC_ACQUIRE)) {
+    case SLAB_BLOCKS: return slab_owner_heap(slab) == (uintptr_t)own->heap;
+    case SLAB_LARGE: return heap_large_allowance(slab) == &own->allowance;
+    default: return false;
+    }
+}
+
+// Puts the heap's spans in an arena in front of `list`.
+static struct slab *own_list_spans(const struct heap_own *own, const struct arena *arena,
+                                   struct slab *list) {
+    const size_t count = __atomic_load_n(&arena->committed_slices, __ATOMIC_ACQUIRE);
+    for (size_t slice = 0; slice < count; slice++) {
+        struct slab *const slab = &arena->slabs[arena_slot_of(arena, slice)];
+        if (own_has(own, slab)) {
+            slab->next = list;
+            list = slab;
+        }
+    }
+    return list;
+}
+
+// Gives back all that a heap which grows holds. Nobody else is at any of it; a visitor of the heap
+// stays outside.
+static void own_give_all(struct heap_own *own) {
+    struct arena_set *const arenas = own->shared->arenas;
+    struct slab *list = own_list_spans(own, &arenas->primary, NULL);
+    os_lock_take(&arenas->lock); // so that secondary ones stay where they are
+    for (const struct arena *arena = arenas->secondary; arena != NULL; arena = arena->next) {
+        list = own_list_spans(own, arena, list);
+    }
+    os_lock_drop(&arenas->lock);
+    while (list != NULL) {
+        struct slab *const slab = list;
+        const unsigned slice_count = slab->slice_count;
+        list = slab->next;
+        if (slab->kind == SLAB_BLOCKS) {
+            slab_remote_forget(slab, arena_remote_of(arenas, slab));
+        }
+        slab_clear(slab);
+        arena_give(arenas, slab, slice_count);
+        heap_allowance_release(own->heap, slice_count);
+    }
+    huge_give_allowance(own->shared->huges, &own->allowance);
+    check_assert(atomic_load(&own->allowance.held_bytes) == 0);
+}
+
+static void own_end_growing(struct heap_own *own) {
+    heap_gate_enter(own->heap);
+    heap_forget(own->heap);
+    own_give_all(own);
+    own->reserve.allowance = NULL;
+    heap_gate_leave(own->heap);
+    own_keep(own);
+}
+
 // Every span of the chunk becomes free memory, whatever blocks there are.
 static void own_clear_chunk(const struct heap_own *own, size_t chunk) {
     const struct arena *const arena = &own->shared->arenas->primary;
     struct slab *const slabs = &arena->slabs[arena_slot_of(arena, chunk * MALLOW_CHUNK_SLICES)];
     for (unsigned i = 0; i < MALLOW_CHUNK_SLICES;) {
         const unsigned slice_count = slabs[i].slice_count;
+        if (slabs[i].kind == SLAB_BLOCKS) {
+            slab_remote_forget(&slabs[i], arena_remote_of(own->shared->arenas, &slabs[i]));
+        }
         if (slabs[i].kind != SLAB_NONE) {
             slab_clear(&slabs[i]);
         }
@@ -145,6 +231,10 @@ static void own_clear_chunk(const struct heap_own *own, size_t chunk) {
 MALLOW_INTERNAL void heap_own_end(struct heap_own *own) {
     struct arena_set *const arenas = own->shared->arenas;
     const struct arena *const arena = &arenas->primary;
+    if (heap_own_grows(own)) {
+        own_end_growing(own);
+        return;
+    }
     heap_forget(own->heap);
     for (size_t i = 0; i < own->reserve.chunk_count; i++) {
         const size_t chunk = own->reserve.chunks[i].chunk_index;

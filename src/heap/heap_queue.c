@@ -150,6 +150,9 @@ MALLOW_INTERNAL void heap_release_slab(struct heap *heap, struct slab *slab) {
     atomic_fetch_sub_explicit(&heap->slab_count, 1, memory_order_relaxed);
     slab_clear(slab);
     arena_give(heap->shared->arenas, slab, slice_count);
+    if (unlikely(heap_allowance(heap) != NULL)) {
+        heap_allowance_release(heap, slice_count);
+    }
 }
 
 // Slabs that were full and are no longer: many of them, in a heap that is not small, may come to

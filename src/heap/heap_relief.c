@@ -47,6 +47,9 @@ static void heap_relieve_fully(struct heap *heap) {
 
 MALLOW_INTERNAL struct arena_span heap_take_reserved(struct heap *heap, unsigned slice_count,
                                                      unsigned align_slices) {
+    if (heap->reserve->allowance != NULL) {
+        return heap_allowance_span(heap, slice_count, align_slices);
+    }
     const struct arena_span span = reserve_take(heap->reserve, slice_count, align_slices);
     heap_note_effort(HEAP_EFFORT_SPAN);
     if (likely(span.slab != NULL)) {
@@ -84,7 +87,8 @@ heap_take_span_short(struct heap *heap, unsigned slice_count, unsigned align_sli
 }
 
 MALLOW_INTERNAL MALLOW_COLD uintptr_t heap_take_last(struct heap *heap, size_t size, bool zeroed) {
-    if (size > THIN_BLOCK_BYTES_MAX || heap->refused != HEAP_REFUSED_SPANS) {
+    if (size > THIN_BLOCK_BYTES_MAX || heap->refused != HEAP_REFUSED_SPANS ||
+        heap->reserve != NULL) {
         return 0;
     }
     const unsigned class_index = size_class_of(size);

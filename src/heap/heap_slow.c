@@ -280,11 +280,9 @@ static uintptr_t heap_allocate_in_slab(struct heap *heap, unsigned class_index,
     return address;
 }
 
-static uintptr_t heap_huge_allocate(struct heap *heap, size_t size, size_t alignment, bool zeroed) {
+MALLOW_INTERNAL uintptr_t heap_huge_allocate(struct heap *heap, size_t size, size_t alignment,
+                                             bool zeroed) {
     struct heap_shared *const shared = heap->shared;
-    if (heap->reserve != NULL) {
-        return 0; // it has no such
-    }
     const uint64_t entries = os_entries(shared->os);
     const struct heap_huge_request request = {.alignment = alignment, .zeroed = zeroed};
     uintptr_t address = heap_huge_try(shared, size, request, OS_CHARGE_SOFT);
@@ -304,6 +302,11 @@ static uintptr_t heap_huge_allocate(struct heap *heap, size_t size, size_t align
     return address;
 }
 
+static uintptr_t heap_allocate_huge(struct heap *heap, size_t size, size_t alignment, bool zeroed) {
+    return likely(heap->reserve == NULL) ? heap_huge_allocate(heap, size, alignment, zeroed)
+                                         : heap_allowance_huge(heap, size, alignment, zeroed);
+}
+
 MALLOW_INTERNAL uintptr_t heap_allocate(struct heap *heap, size_t size, bool zeroed) {
     heap_begin_effort();
     if (likely(size <= MALLOW_SLAB_BYTES_MAX)) {
@@ -321,7 +324,7 @@ MALLOW_INTERNAL uintptr_t heap_allocate(struct heap *heap, size_t size, bool zer
     if (size <= heap->shared->large_bytes_max) {
         return heap_large_allocate(heap, size, MALLOW_SLICE_BYTES, zeroed);
     }
-    return heap_huge_allocate(heap, size, 1, zeroed);
+    return heap_allocate_huge(heap, size, 1, zeroed);
 }
 
 MALLOW_INTERNAL uintptr_t heap_allocate_aligned(struct heap *heap, size_t size, size_t alignment,
@@ -340,5 +343,5 @@ MALLOW_INTERNAL uintptr_t heap_allocate_aligned(struct heap *heap, size_t size, 
     if (size <= heap->shared->large_bytes_max && alignment <= MALLOW_CHUNK_BYTES / 2) {
         return heap_large_allocate(heap, size, alignment, zeroed);
     }
-    return heap_huge_allocate(heap, size, alignment, zeroed);
+    return heap_allocate_huge(heap, size, alignment, zeroed);
 }

@@ -32,9 +32,8 @@ MALLOW_INTERNAL uint64_t os_charge_reserve(uint64_t hard_bytes) {
                                         : share;
 }
 
-MALLOW_INTERNAL void os_charge_set(struct os *os, uint64_t hard_bytes, uint64_t soft_bytes) {
-    struct os_charge *const charge = &os->charge;
-    const uint64_t reserve = hard_bytes != UINT64_MAX ? os_charge_reserve(hard_bytes) : 0;
+static void charge_set(struct os_charge *charge, uint64_t hard_bytes, uint64_t soft_bytes,
+                       uint64_t reserve) {
     const uint64_t normal_bytes = hard_bytes > reserve ? hard_bytes - reserve : 0;
     soft_bytes = soft_bytes < normal_bytes ? soft_bytes : normal_bytes;
     charge_store(&charge->soft_bytes, soft_bytes);
@@ -44,6 +43,16 @@ MALLOW_INTERNAL void os_charge_set(struct os *os, uint64_t hard_bytes, uint64_t 
     charge_store(&charge->caps[OS_CHARGE_RESERVE], hard_bytes);
     charge_store(&charge->shed_mark, 0);
     atomic_store_explicit(&charge->limited, soft_bytes != UINT64_MAX, memory_order_relaxed);
+}
+
+MALLOW_INTERNAL void os_charge_set(struct os *os, uint64_t hard_bytes, uint64_t soft_bytes) {
+    const uint64_t reserve = hard_bytes != UINT64_MAX ? os_charge_reserve(hard_bytes) : 0;
+    charge_set(&os->charge, hard_bytes, soft_bytes, reserve);
+}
+
+MALLOW_INTERNAL void os_allowance_set(struct os_charge *allowance, uint64_t hard_bytes,
+                                      uint64_t soft_bytes) {
+    charge_set(allowance, hard_bytes, soft_bytes, 0);
 }
 
 MALLOW_INTERNAL void os_charge_press(struct os *os, bool pressed) {
@@ -86,8 +95,8 @@ static void charge_watch(struct os_charge *charge, size_t bytes) {
     }
 }
 
-MALLOW_INTERNAL bool os_charge_take(struct os *os, enum os_charge_level level, size_t bytes) {
-    struct os_charge *const charge = &os->charge;
+MALLOW_INLINE bool charge_take(struct os_charge *charge, enum os_charge_level level,
+                               size_t bytes) {
     const uint64_t cap = charge_load(&charge->caps[level]);
     uint64_t held = charge_load(&charge->held_bytes);
     if (bytes == 0) {
@@ -102,6 +111,23 @@ MALLOW_INTERNAL bool os_charge_take(struct os *os, enum os_charge_level level, s
     charge_mark(charge, level, held + bytes);
     charge_watch(charge, bytes);
     return true;
+}
+
+MALLOW_INTERNAL bool os_charge_take(struct os *os, enum os_charge_level level, size_t bytes) {
+    return charge_take(&os->charge, level, bytes);
+}
+
+MALLOW_INTERNAL bool os_allowance_take(struct os_charge *allowance, enum os_charge_level level,
+                                       size_t bytes) {
+    const bool taken = charge_take(allowance, level, bytes);
+    if (!taken && level == OS_CHARGE_HARD) {
+        atomic_fetch_add_explicit(&allowance->refused_count, 1, memory_order_relaxed);
+    }
+    return taken;
+}
+
+MALLOW_INTERNAL void os_allowance_release(struct os_charge *allowance, size_t bytes) {
+    atomic_fetch_sub_explicit(&allowance->held_bytes, bytes, memory_order_relaxed);
 }
 
 MALLOW_INTERNAL void os_charge_add(struct os *os, size_t bytes) {

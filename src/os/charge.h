@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT
 // Charge: what the allocator holds of the machine's memory, and how much it may.
 //
-// Owns     nothing: struct os_charge is part of struct os.
+// Owns     nothing: struct os_charge is part of struct os. Others are *allowances*: what one heap
+//          holds and may, of slices in use and live huge blocks alone (heap_own.h).
 // Threads  any, without a lock: one compare-and-swap a growth.
 // Holds    held_bytes = slices in use + free slices whose pages are kept
 //                     + mappings of huge blocks, live and kept + our own tables
@@ -80,5 +81,13 @@ MALLOW_INTERNAL bool os_charge_can_fit(const struct os *os, size_t bytes);
 
 // A request has failed. Counts it if a limit is set.
 MALLOW_INTERNAL void os_charge_note_refusal(struct os *os);
+
+// The same of an allowance, beside the process's charge. It has no reserve: its levels are SOFT and
+// HARD, and refused_count is of growths at the latter.
+MALLOW_INTERNAL void os_allowance_set(struct os_charge *allowance, uint64_t hard_bytes,
+                                      uint64_t soft_bytes);
+MALLOW_INTERNAL bool os_allowance_take(struct os_charge *allowance, enum os_charge_level level,
+                                       size_t bytes);
+MALLOW_INTERNAL void os_allowance_release(struct os_charge *allowance, size_t bytes);
 
 #endif

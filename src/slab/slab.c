@@ -103,6 +103,7 @@ MALLOW_INTERNAL void slab_init_large(struct slab *slab, uintptr_t address, unsig
     slab->slice_count = (uint8_t)slice_count;
     slab->slice_back = 0;
     slab->word_count = 0;
+    slab->word = NULL;
     slab_mark_interior(slab, 1, slice_count);
     slab_set_owner(slab, 0);
     __atomic_store_n(&slab->kind, SLAB_LARGE, __ATOMIC_RELEASE);

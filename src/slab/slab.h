@@ -73,7 +73,8 @@ struct slab {
     uint8_t padding[5];
     // Line 1: what malloc changes with every block.
     _Atomic(uintptr_t) last;  // the block handed out last; 0 if none; read by any
-    uint64_t *word;           // where malloc takes the next block from; SLAB_THIN: its struct
+    uint64_t *word;           // where malloc takes the next block from; SLAB_THIN: its struct;
+                              // SLAB_LARGE: what its slices are charged to besides
     uintptr_t word_base;      // address of the word's bit 0
     uint32_t take_bytes;      // block_bytes again
     uint32_t used_count;      // blocks not free here; SLAB_CURRENT more while malloc takes from it

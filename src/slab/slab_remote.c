@@ -40,6 +40,14 @@ MALLOW_INTERNAL void slab_remote_take_all(struct slab *slab, struct slab_remote 
     slab->used_count = 0;
 }
 
+MALLOW_INTERNAL void slab_remote_forget(struct slab *slab, struct slab_remote *remote) {
+    const uintptr_t before =
+        atomic_fetch_and_explicit(&slab->owner, ~SLAB_OWNER_PENDING, memory_order_seq_cst);
+    for (unsigned i = 0; (before & SLAB_OWNER_PENDING) != 0 && i < slab->word_count; i++) {
+        atomic_store_explicit(&remote->bits[i], 0, memory_order_seq_cst);
+    }
+}
+
 MALLOW_RACY_READ MALLOW_INTERNAL bool slab_remote_is_free(const struct slab *slab,
                                                           const struct slab_remote *remote,
                                                           size_t index) {

@@ -96,4 +96,9 @@ MALLOW_INLINE int slab_remote_collect(struct slab *slab, struct slab_remote *rem
 // The same for a slab all of whose blocks have been freed like this; nobody is at work in it.
 MALLOW_INTERNAL void slab_remote_take_all(struct slab *slab, struct slab_remote *remote);
 
+// Forgets what others have freed of a slab that is given up whatever is live in it: not all of it
+// need have come to its owner, as its post may be one of an earlier life of the slab, on another
+// heap's stack. That post stays there.
+MALLOW_INTERNAL void slab_remote_forget(struct slab *slab, struct slab_remote *remote);
+
 #endif

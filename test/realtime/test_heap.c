@@ -27,7 +27,8 @@ enum { RESERVE = 16 << 20, SLOTS = 1024, RING = 256 };
 
 static struct mw_heap *make(size_t reserve)
 {
-    const struct mw_heap_config config = {sizeof config, reserve, true, false};
+    const struct mw_heap_config config = {
+        .size_bytes = sizeof config, .reserve_bytes = reserve, .prefault = true};
     struct mw_heap *heap = NULL;
     CHECK(mw_heap_create(&config, &heap) == MW_HEAP_OK && heap != NULL, "no heap of %zu", reserve);
     return heap;
@@ -51,10 +52,12 @@ static void what_is_wrong_with_a_configuration_is_said(void **state)
 {
     (void)state;
     struct mw_heap *heap = (struct mw_heap *)&heap;
-    struct mw_heap_config config = {sizeof config, 0, false, false};
+    struct mw_heap_config config = {.size_bytes = sizeof config, .reserve_bytes = 1, .limit_bytes = 1};
     CHECK(mw_heap_create(NULL, &heap) == MW_HEAP_BAD_CONFIG && heap == NULL, "no configuration");
     CHECK(mw_heap_create(&config, NULL) == MW_HEAP_BAD_CONFIG, "no place");
-    CHECK(mw_heap_create(&config, &heap) == MW_HEAP_BAD_CONFIG, "no reserve");
+    CHECK(mw_heap_create(&config, &heap) == MW_HEAP_BAD_CONFIG, "a reserve with a limit");
+    config = (struct mw_heap_config){.size_bytes = sizeof config, .lock = true};
+    CHECK(mw_heap_create(&config, &heap) == MW_HEAP_BAD_CONFIG, "nothing to lock");
     config.reserve_bytes = (size_t)1 << 50;
     CHECK(mw_heap_create(&config, &heap) == MW_HEAP_NO_MEMORY && heap == NULL, "too much");
     config.reserve_bytes = SIZE_MAX;
