@@ -94,8 +94,10 @@ struct holes_work {
     size_t released_bytes;
 };
 
-// Purges a hole; false: no call is left for it.
-static bool holes_purge_one(struct heap_holes *holes, const struct slab_hole *hole,
+// Purges a hole of a slab whose heap is held; false: no call is left for it. The owner may be giving
+// the slab up: then it comes to no other use before the arena's lock is dropped.
+static bool holes_purge_one(struct heap_holes *holes, struct slab *slab,
+                            const struct slab_view *view, const struct slab_hole *hole,
                             struct holes_work *work) {
     if (work->calls == 0) {
         return false;
@@ -104,6 +106,9 @@ static bool holes_purge_one(struct heap_holes *holes, const struct slab_hole *ho
     if (os_purge(holes->shared->os, hole->address, hole->bytes)) {
         arena_split_locked(holes->shared->arenas, hole->address);
         work->released_bytes += hole->opened_bytes;
+        if (slab_view_is_long(view)) {
+            slab_set_zeroed(slab, slab_zeroed(slab) | slab_view_blocks_in(view, hole));
+        }
     }
     return true;
 }
@@ -132,7 +137,7 @@ static bool holes_purge_held(struct heap_holes *holes, const struct heap_holes_w
     }
     for (size_t index = place->look->next;
          slab_view_next(&view, holes->shared->os->page_bytes, &index, &hole);) {
-        if (!holes_purge_one(holes, &hole, work)) {
+        if (!holes_purge_one(holes, place->slab, &view, &hole, work)) {
             return false;
         }
         place->look->next = (uint16_t)index;
@@ -159,7 +164,7 @@ static bool holes_purge_word(struct heap_holes *holes, const struct holes_place 
         struct slab_hole hole;
         for (size_t index = look->word_next;
              slab_view_next_in(view, page_bytes, &parts[look->word_part], &index, &hole);) {
-            if (!holes_purge_one(holes, &hole, work)) {
+            if (!holes_purge_one(holes, place->slab, view, &hole, work)) {
                 return false;
             }
             look->word_next = (uint16_t)index;

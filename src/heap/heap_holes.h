@@ -5,7 +5,8 @@
 // Owns     for each slice of the primary arena, what its slab looked like at the last look.
 // Threads  any, one at a time (`lock`).
 // Holds    nothing of a slab changes: its blocks stay free and can be taken at any time; their
-//          pages then come back as zero. So nothing is to be undone, and no owner learns of it.
+//          pages then come back as zero. So nothing is to be undone, and no owner learns of it; but
+//          that slabs of large blocks know which of these are zero now (slab_zeroed), for calloc.
 //          Pages are purged with the arena's lock held, so that a span that is given up meanwhile
 //          is not in use again before that is over, and with its heap held: by its own thread, by
 //          a claim if that has ended, through its gate otherwise.

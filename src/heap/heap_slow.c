@@ -58,8 +58,7 @@ static struct slab *heap_fresh_slab(struct heap *heap, unsigned class_index, boo
     }
     slab_init(span.slab, span.address, class_index, (uintptr_t)heap | SLAB_OWNER_QUEUED);
     if (slice_count > 1) {
-        // Few blocks: a second word remembers which of them have never been handed out.
-        span.slab->bits[1] = span.zeroed ? ~UINT64_C(0) : 0;
+        slab_set_zeroed(span.slab, span.zeroed ? ~UINT64_C(0) : 0);
     }
     return span.slab;
 }
@@ -192,15 +191,18 @@ static MALLOW_NOINLINE struct slab *heap_refill(struct heap *heap, unsigned clas
     return slab;
 }
 
-// Zeroes a block, unless it has never been handed out since the kernel gave its pages.
-static void heap_zero_block(struct slab *slab, uintptr_t address) {
-    if (slab->slice_count > 1) {
-        const size_t index = (address - slab->start_address) / slab->block_bytes;
-        if ((slab->bits[1] >> index) & 1U) {
-            return;
-        }
+// Whether a block that is being handed out reads as zero, as far as is known.
+static bool heap_take_zeroed(struct slab *slab, uintptr_t address) {
+    if (slab->slice_count == 1) {
+        return false;
     }
-    __builtin_memset((void *)address, 0, slab->block_bytes);
+    const uint64_t bit = UINT64_C(1) << (address - slab->start_address) / slab->block_bytes;
+    const uint64_t zeroed = slab_zeroed(slab);
+    if ((zeroed & bit) == 0) {
+        return false;
+    }
+    slab_set_zeroed(slab, zeroed & ~bit);
+    return true;
 }
 
 // A block from the heap's open unit, or from a new one; 0: no memory for that.
@@ -246,9 +248,10 @@ static uintptr_t heap_allocate_thin(struct heap *heap, unsigned class_index, boo
 
 // Takes a block of the class's current slab, which is `slab` or NULL, after a refill if need be;
 // its slab, or NULL: out of memory. Classes without a fast path get every block here, so a visitor
-// of the heap that is inside can count on none of their blocks being taken.
+// of the heap that is inside can count on none of their blocks being taken, nor on any ceasing to
+// be zero.
 static struct slab *heap_take_block(struct heap *heap, unsigned class_index, struct slab *slab,
-                                    uintptr_t *address) {
+                                    uintptr_t *address, bool *is_zero) {
     heap_gate_enter(heap);
     if (unlikely(heap_is_resting(heap, class_index))) {
         heap_wake_class(heap, class_index);
@@ -259,6 +262,7 @@ static struct slab *heap_take_block(struct heap *heap, unsigned class_index, str
             (void)slab_take(slab, address);
         }
     }
+    *is_zero = slab != NULL && heap_take_zeroed(slab, *address);
     heap_gate_leave(heap);
     return slab;
 }
@@ -266,16 +270,14 @@ static struct slab *heap_take_block(struct heap *heap, unsigned class_index, str
 static uintptr_t heap_allocate_in_slab(struct heap *heap, unsigned class_index,
                                        struct slab *current, bool zeroed) {
     uintptr_t address = 0;
-    struct slab *const slab = heap_take_block(heap, class_index, current, &address);
+    bool is_zero = false;
+    const struct slab *const slab =
+        heap_take_block(heap, class_index, current, &address, &is_zero);
     if (unlikely(slab == NULL)) {
         return 0;
     }
-    if (zeroed) {
-        heap_zero_block(slab, address);
-    }
-    if (slab->slice_count > 1) {
-        const size_t index = (address - slab->start_address) / slab->block_bytes;
-        slab->bits[1] &= ~(UINT64_C(1) << index);
+    if (zeroed && !is_zero) {
+        __builtin_memset((void *)address, 0, slab->block_bytes);
     }
     return address;
 }

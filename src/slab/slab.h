@@ -18,6 +18,9 @@
 //          that slab has lent it (heap_free_hot). It counts as used there, and not here.
 //          word points to a bitmap word, word_base to the block of that word's bit 0.
 //          Bits at and beyond capacity_count are never set.
+//          Of a slab of several slices, which has few blocks, bits[1] says which of them are free, or
+//          not yet open, and read as zero: none that has been handed out since its pages came from
+//          the kernel.
 //          capacity_count <= room_count: a slab is opened bit by bit, from its first block on, so
 //          that pages which no block needs yet are not touched. What is not yet open is, to malloc
 //          and free, as if it were not there.
@@ -224,6 +227,16 @@ MALLOW_INLINE bool slab_has_lent(const struct slab *slab) {
 
 MALLOW_INLINE bool slab_is_free(const struct slab *slab, size_t index) {
     return ((slab->bits[index / 64] >> (index % 64)) & 1U) != 0 || slab_is_hot(slab, index);
+}
+
+// bits[1] of a slab of several slices. Whoever adds to it has purged the blocks' pages before: so
+// what is read after a bit is what has become of them.
+MALLOW_INLINE uint64_t slab_zeroed(const struct slab *slab) {
+    return __atomic_load_n(&slab->bits[1], __ATOMIC_ACQUIRE);
+}
+
+MALLOW_INLINE void slab_set_zeroed(struct slab *slab, uint64_t zeroed) {
+    __atomic_store_n(&slab->bits[1], zeroed, __ATOMIC_RELEASE);
 }
 
 // Takes the hot block, or the lowest free one of the current word; false if there is neither.

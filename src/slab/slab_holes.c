@@ -147,6 +147,14 @@ MALLOW_INTERNAL bool slab_view_next_in(const struct slab_view *view, size_t page
     return false;
 }
 
+MALLOW_INTERNAL uint64_t slab_view_blocks_in(const struct slab_view *view,
+                                             const struct slab_hole *hole) {
+    const uintptr_t start = view->start_address; // of the span, too
+    const size_t first = (hole->address - start + view->block_bytes - 1) / view->block_bytes;
+    const size_t end = (hole->address + hole->bytes - start) / view->block_bytes;
+    return first < end ? (~UINT64_C(0) >> (64 - (end - first))) << first : 0;
+}
+
 MALLOW_INTERNAL uint32_t slab_view_print(const struct slab_view *view) {
     uint64_t print = view->start_address ^ (view->capacity_count << 40) ^ view->block_bytes;
     for (size_t i = 0; i * 64 < view->capacity_count; i++) {

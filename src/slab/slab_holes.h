@@ -60,6 +60,15 @@ MALLOW_INTERNAL bool slab_view_next_in(const struct slab_view *view, size_t page
                                        const struct slab_range *range, size_t *index,
                                        struct slab_hole *hole);
 
+// Whether the slab has several slices, and so remembers which blocks are zero (slab_zeroed).
+MALLOW_INLINE bool slab_view_is_long(const struct slab_view *view) {
+    return view->span_end - view->span_start > MALLOW_SLICE_BYTES;
+}
+
+// The blocks of such a slab, open or not, all of which lies in a hole.
+MALLOW_INTERNAL uint64_t slab_view_blocks_in(const struct slab_view *view,
+                                             const struct slab_hole *hole);
+
 // A figure that most likely differs if the slab has been used since, but for its exposed word; and
 // is never 0.
 MALLOW_INTERNAL uint32_t slab_view_print(const struct slab_view *view);

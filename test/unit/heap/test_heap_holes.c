@@ -2,6 +2,8 @@
 // Hole purge: which slabs are purged when, with how many calls, and what is left of them.
 #include "heap/heap_holes.h"
 
+#include <pthread.h>
+
 #include "heap/heap_fast.h"
 #include "heap/heap_gate.h"
 #include "heap/heap_rest.h"
@@ -358,8 +360,106 @@ CASE(a_class_without_a_fast_path_needs_no_rest) {
     assert_int_equal(resident_of(slab), 0);
 }
 
+// ---- Blocks that are known to be zero -----------------------------------------------------------
+
+// Larger than two pages, whatever their size, less 16 bytes: no block begins with a page.
+static size_t large_size(void) {
+    return bits_min(2 * world.arena.os.page_bytes + 9000, 40000);
+}
+
+static size_t resident_at(uintptr_t address, size_t bytes) {
+    const size_t page_bytes = world.arena.os.page_bytes;
+    const uintptr_t first = bits_align_up(address, page_bytes);
+    const uintptr_t end = bits_align_down(address + bytes, page_bytes);
+    return first < end ? os_resident(&world.arena.os, first, end - first) : 0;
+}
+
+CASE(calloc_of_what_lies_in_a_hole_touches_nothing) {
+    enum { LARGES = 8 };
+    uintptr_t all[LARGES];
+    const size_t size = large_size();
+    for (unsigned i = 0; i < LARGES; i++) {
+        all[i] = heap_allocate(world.heap, size, false);
+        memset((void *)all[i], 1, size);
+    }
+    const struct slab *const slab = heap_identify(&world.shared, all[1]).slab;
+    assert_true(slab->slice_count > 1);
+    for (unsigned i = 1; i < LARGES - 1; i++) { // by others, too
+        assert_true(heap_free(&world.shared, i % 2 == 0 ? world.heap : NULL, all[i]));
+    }
+    assert_true(round_of(world.heap, 0).released_bytes > 0);
+    unsigned untouched = 0;
+    for (unsigned i = 1; i < LARGES - 1; i++) {
+        const uintptr_t block = heap_allocate(world.heap, size, true);
+        untouched += resident_at(block, size) == 0;
+        assert_true(unit_is_all((void *)block, 0, size));
+        memset((void *)block, 2, size);
+        assert_true(heap_free(&world.shared, world.heap, block)); // and is not known to be zero now
+        const uintptr_t again = heap_allocate(world.heap, size, true);
+        assert_int_equal(again, block);
+        assert_true(unit_is_all((void *)again, 0, size));
+        memset((void *)again, 3, size);
+    }
+    if (world.arena.os.page_bytes <= 4096) {
+        assert_in_range(untouched, LARGES - 4, LARGES - 2); // but for those at the ends of a hole
+    }
+    assert_true(unit_is_all((void *)all[0], 1, size));
+    assert_true(unit_is_all((void *)all[LARGES - 1], 1, size));
+}
+
+// A thread that allocates and frees, and one that purges all the time.
+static _Atomic(bool) at_work;
+
+static void *purge(void *argument) {
+    (void)argument;
+    while (atomic_load(&at_work)) {
+        const struct heap_holes_way way = {clock_ms += 20, NULL, 0, UINT32_MAX, NULL};
+        size_t slice = 0;
+        heap_holes_begin(&holes);
+        (void)heap_holes_look(&holes, &way, &slice, SIZE_MAX / 2);
+        heap_holes_end(&holes);
+    }
+    return NULL;
+}
+
+CASE(calloc_gives_zero_whatever_is_purged_meanwhile) {
+    enum { SLOTS = 40, STEPS = 40000 };
+    struct unit_chance chance = unit_chance_begin();
+    struct {
+        unsigned char *block;
+        size_t size;
+    } slots[SLOTS];
+    pthread_t thread;
+    unsigned known = 0;
+    memset(slots, 0, sizeof slots);
+    atomic_store(&at_work, true);
+    assert_int_equal(pthread_create(&thread, NULL, purge, NULL), 0);
+    for (unsigned step = 0; step < STEPS; step++) {
+        const unsigned i = unit_below(&chance, SLOTS);
+        if (slots[i].block == NULL) {
+            const bool zeroed = unit_below(&chance, 2) == 0;
+            slots[i].size = 8200 + unit_below(&chance, 8) * 7000;
+            slots[i].block = (unsigned char *)heap_allocate(world.heap, slots[i].size, zeroed);
+            known += zeroed && resident_at((uintptr_t)slots[i].block, slots[i].size) == 0;
+            assert_true(!zeroed || unit_is_all(slots[i].block, 0, slots[i].size));
+            memset(slots[i].block, (int)i + 1, slots[i].size);
+        } else {
+            assert_true(unit_is_all(slots[i].block, (unsigned char)(i + 1), slots[i].size));
+            const bool by_other = unit_below(&chance, 4) == 0;
+            assert_true(heap_free(&world.shared, by_other ? NULL : world.heap,
+                                  (uintptr_t)slots[i].block));
+            slots[i].block = NULL;
+        }
+    }
+    atomic_store(&at_work, false);
+    pthread_join(thread, NULL);
+    assert_true(known > 0 || world.arena.os.page_bytes > 4096);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(calloc_of_what_lies_in_a_hole_touches_nothing, begin, end),
+        cmocka_unit_test_setup_teardown(calloc_gives_zero_whatever_is_purged_meanwhile, begin, end),
         cmocka_unit_test_setup_teardown(
             a_sleeping_threads_word_goes_but_for_what_a_malloc_under_way_may_take, begin, end),
         cmocka_unit_test_setup_teardown(and_wholly_if_it_is_seen_asleep_after_that, begin, end),
