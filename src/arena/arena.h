@@ -38,6 +38,17 @@ struct arena {
     struct chunk_map map;
     size_t free_slices;          // committed and free
     struct arena *next;          // secondary arenas, newest first
+    // What somebody notes of its slabs (heap_holes.h), in a mapping of its own that goes with it.
+    void *notes;
+    size_t notes_bytes;
+    uint8_t visit;               // enum arena_visit; of a secondary arena; under lock
+};
+
+// Whether somebody looks at slabs of an arena without the lock: then it stays where it is.
+enum arena_visit {
+    ARENA_ALONE = 0,
+    ARENA_VISITED,
+    ARENA_VISITED_AND_DUE, // it was wholly free meanwhile, and was to be unmapped
 };
 
 // How far a chunk is on its way to a huge page (promote.h).
@@ -170,6 +181,22 @@ MALLOW_INTERNAL size_t arena_idle_look(struct arena_set *set);
 // Purges dirty slices, those highest up first, until at least `bytes` are released or none is left;
 // bytes released. Holds the lock for MALLOW_PURGE_SLICES at a time, one system call.
 MALLOW_INTERNAL size_t arena_idle_purge(struct arena_set *set, size_t bytes);
+
+// Where somebody who looks at all slabs is: an arena, and a slice of it.
+struct arena_place {
+    struct arena *arena; // NULL: at the end
+    size_t slice;
+    size_t beyond;       // the position behind all of the arena
+};
+
+// What position *position leads to, which counts the slices of all arenas, the primary one first; it
+// moves over those that are not committed. A secondary arena stays where it is until
+// arena_idle_leave. One visitor at a time.
+MALLOW_INTERNAL struct arena_place arena_idle_visit(struct arena_set *set, size_t *position);
+MALLOW_INTERNAL void arena_idle_leave(struct arena_set *set, struct arena *arena);
+
+// Unmaps an arena's notes; false: the kernel refuses. Lock held, or the visitor.
+MALLOW_INTERNAL bool arena_forget_notes(struct arena_set *set, struct arena *arena);
 
 // Takes back what is committed and free at the end of each arena, for when the kernel refuses more:
 // limits and commit charge count it, touched or not. Bytes released.

@@ -440,6 +440,10 @@ MALLOW_INTERNAL struct arena *arena_add_locked(struct arena_set *set) {
 }
 
 MALLOW_INTERNAL bool arena_remove_locked(struct arena_set *set, struct arena *arena) {
+    if (arena->visit != ARENA_ALONE) {
+        arena->visit = ARENA_VISITED_AND_DUE;
+        return false;
+    }
     const size_t charged = arena_table_charge(arena);
     size_t dirty_count = 0; // not 0 where the kernel refused to purge
     for (unsigned i = 0; i < arena->map.chunk_count; i++) {
@@ -450,6 +454,7 @@ MALLOW_INTERNAL bool arena_remove_locked(struct arena_set *set, struct arena *ar
         (void)arena_register(set, arena, (uintptr_t)arena | 1);
         return false;
     }
+    (void)arena_forget_notes(set, arena);
     set->given = NULL; // may have been of this one
     arena_less_dirty_locked(set, dirty_count);
     os_charge_release(set->os, charged + (dirty_count << MALLOW_SLICE_SHIFT));

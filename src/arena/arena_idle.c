@@ -59,6 +59,57 @@ static size_t idle_purge_step_locked(struct arena_set *set, struct arena *arena,
     return released;
 }
 
+MALLOW_INTERNAL struct arena_place arena_idle_visit(struct arena_set *set, size_t *position) {
+    const struct arena_place none = {NULL, 0, 0};
+    size_t at = *position;
+    size_t first = 0; // position of the arena's slice 0
+    const size_t committed = __atomic_load_n(&set->primary.committed_slices, __ATOMIC_ACQUIRE);
+    if (at < committed) {
+        return (struct arena_place){&set->primary, at, set->primary.slice_count};
+    }
+    os_lock_take(&set->lock);
+    struct arena *arena = set->secondary;
+    for (first = set->primary.slice_count; arena != NULL; arena = arena->next) {
+        at = bits_max(at, first);
+        if (at - first < arena->committed_slices) {
+            break;
+        }
+        first += arena->slice_count;
+    }
+    if (arena != NULL) {
+        arena->visit = ARENA_VISITED;
+        *position = at;
+    }
+    os_lock_drop(&set->lock);
+    return arena == NULL ? none
+                         : (struct arena_place){arena, at - first, first + arena->slice_count};
+}
+
+MALLOW_INTERNAL void arena_idle_leave(struct arena_set *set, struct arena *arena) {
+    if (arena == &set->primary) {
+        return;
+    }
+    os_lock_take(&set->lock);
+    const bool due = arena->visit == ARENA_VISITED_AND_DUE;
+    arena->visit = ARENA_ALONE;
+    if (due && arena->free_slices == arena->committed_slices) {
+        (void)arena_remove_locked(set, arena);
+    }
+    os_lock_drop(&set->lock);
+}
+
+MALLOW_INTERNAL bool arena_forget_notes(struct arena_set *set, struct arena *arena) {
+    if (arena->notes == NULL) {
+        return true;
+    }
+    if (!os_unmap(set->os, (uintptr_t)arena->notes, arena->notes_bytes)) {
+        return false;
+    }
+    arena->notes = NULL;
+    arena->notes_bytes = 0;
+    return true;
+}
+
 // The arena after `arena` in the order of purging: the newest first, the primary one last.
 static struct arena *idle_next_locked(struct arena_set *set, const struct arena *arena) {
     if (arena == &set->primary) {

@@ -39,43 +39,52 @@ struct heap_look {
     uint8_t word_tries;
 };
 
-// ---- The table ----------------------------------------------------------------------------------
+// ---- Notes --------------------------------------------------------------------------------------
 
-static size_t holes_slice_count(const struct heap_holes *holes) {
-    const struct arena *const arena = &holes->shared->arenas->primary;
-    return __atomic_load_n(&arena->committed_slices, __ATOMIC_ACQUIRE);
+static size_t holes_look_count(const struct arena *arena) {
+    return arena->notes_bytes / sizeof(struct heap_look);
 }
 
 MALLOW_INTERNAL void heap_holes_forget(struct heap_holes *holes) {
+    struct arena_set *const arenas = holes->shared->arenas;
     os_lock_take(&holes->lock);
-    if (holes->looks != NULL &&
-        os_unmap(holes->shared->os, (uintptr_t)holes->looks,
-                 bits_align_up(holes->look_count * sizeof *holes->looks,
-                               holes->shared->os->page_bytes))) {
-        holes->looks = NULL;
-        holes->look_count = 0;
+    os_lock_take(&arenas->lock);
+    (void)arena_forget_notes(arenas, &arenas->primary);
+    for (struct arena *arena = arenas->secondary; arena != NULL; arena = arena->next) {
+        (void)arena_forget_notes(arenas, arena);
     }
+    os_lock_drop(&arenas->lock);
     os_lock_drop(&holes->lock);
 }
 
-// Room for all slices that there are. Failing that, those beyond are not looked at.
-static void holes_grow_locked(struct heap_holes *holes) {
+// What was noted may be half changed, and the visitor is gone.
+MALLOW_INTERNAL void heap_holes_fork_child(struct heap_holes *holes) {
+    struct arena_set *const arenas = holes->shared->arenas;
+    arenas->primary.notes = NULL;
+    arenas->primary.notes_bytes = 0;
+    for (struct arena *arena = arenas->secondary; arena != NULL; arena = arena->next) {
+        arena->notes = NULL;
+        arena->notes_bytes = 0;
+        arena->visit = ARENA_ALONE;
+    }
+}
+
+// Room for the arena's first `wanted` slices and some more. Failing that, those beyond are not
+// looked at.
+static void holes_grow_locked(const struct heap_holes *holes, struct arena *arena, size_t wanted) {
     struct os *const os = holes->shared->os;
-    const size_t wanted = holes_slice_count(holes);
-    if (wanted <= holes->look_count) {
+    if (wanted <= holes_look_count(arena)) {
         return;
     }
-    const size_t bytes =
-        bits_align_up((wanted + wanted / 4 + LOOK_SLACK_SLICES) * sizeof *holes->looks,
-                      os->page_bytes);
-    const size_t had =
-        bits_align_up(holes->look_count * sizeof *holes->looks, os->page_bytes);
-    struct heap_look *const looks = (struct heap_look *)(
-        holes->looks == NULL ? os_map(os, bytes, 1)
-                             : os_remap(os, (uintptr_t)holes->looks, had, bytes, true));
-    if (looks != NULL) {
-        holes->looks = looks;
-        holes->look_count = bytes / sizeof *looks;
+    const size_t bytes = bits_align_up(
+        (wanted + wanted / 4 + LOOK_SLACK_SLICES) * sizeof(struct heap_look), os->page_bytes);
+    void *const notes = (void *)(arena->notes == NULL
+                                     ? os_map(os, bytes, 1)
+                                     : os_remap(os, (uintptr_t)arena->notes, arena->notes_bytes,
+                                                bytes, true));
+    if (notes != NULL) {
+        arena->notes = notes;
+        arena->notes_bytes = bytes;
     }
 }
 
@@ -427,39 +436,67 @@ static bool holes_look_at(struct heap_holes *holes, const struct heap_holes_way 
 // ---- Rounds -------------------------------------------------------------------------------------
 
 MALLOW_INTERNAL void heap_holes_begin(struct heap_holes *holes) {
+    struct arena *const primary = &holes->shared->arenas->primary;
     os_lock_take(&holes->lock);
     holes->round = holes->round != UINT32_MAX ? holes->round + 1 : 1;
-    holes_grow_locked(holes);
+    holes_grow_locked(holes, primary,
+                      __atomic_load_n(&primary->committed_slices, __ATOMIC_ACQUIRE));
     os_lock_drop(&holes->lock);
+}
+
+// Looks at slices from place->slice on, which moves on; how many slabs are left for later looks.
+static size_t holes_look_in(struct heap_holes *holes, const struct heap_holes_way *way,
+                            struct arena_place *at, size_t end, struct holes_work *work) {
+    const struct arena *const arena = at->arena;
+    unsigned slabs = way->slabs;
+    size_t pending_count = 0;
+    for (; at->slice < end && work->calls != 0; at->slice++) {
+        const size_t slot = arena_slot_of(arena, at->slice);
+        const struct holes_place place = {&arena->slabs[slot], &arena->remotes[slot],
+                                          arena->base + (at->slice << MALLOW_SLICE_SHIFT),
+                                          (struct heap_look *)arena->notes + at->slice};
+        if (reserve_chunk_of(holes->shared->arenas, place.slab) != NULL) {
+            continue; // its pages are to stay
+        }
+        const bool pending = holes_look_at(holes, way, &place, work);
+        if (pending && work->calls == 0) {
+            break; // it goes on here
+        }
+        pending_count += pending;
+        if (slabs != 0 && place.look->print != 0 && --slabs == 0) {
+            end = at->slice; // and this one
+        }
+    }
+    return pending_count;
 }
 
 MALLOW_INTERNAL struct heap_holes_result heap_holes_look(struct heap_holes *holes,
                                                          const struct heap_holes_way *way,
-                                                         size_t *slice, size_t count) {
+                                                         size_t *position, size_t count) {
     struct arena_set *const arenas = holes->shared->arenas;
-    const struct arena *const arena = &arenas->primary;
     struct holes_work work = {way->calls, 0};
     size_t pending_count = 0;
     os_lock_take(&holes->lock);
-    const size_t end =
-        bits_min(*slice + count, bits_min(holes_slice_count(holes), holes->look_count));
-    for (; *slice < end && work.calls != 0; (*slice)++) {
-        const size_t slot = arena_slot_of(arena, *slice);
-        const struct holes_place place = {&arena->slabs[slot], &arena->remotes[slot],
-                                          arena->base + (*slice << MALLOW_SLICE_SHIFT),
-                                          &holes->looks[*slice]};
-        if (reserve_chunk_of(arenas, place.slab) != NULL) {
-            continue; // its pages are to stay
+    struct arena_place at = arena_idle_visit(arenas, position);
+    if (at.arena != NULL) {
+        const size_t before = at.slice;
+        if (at.arena->notes == NULL && at.arena != &arenas->primary) {
+            holes_grow_locked(holes, at.arena, at.arena->slice_count);
+            work.calls--;
         }
-        const bool pending = holes_look_at(holes, way, &place, &work);
-        if (pending && work.calls == 0) {
-            break; // it goes on here
+        const size_t committed =
+            __atomic_load_n(&at.arena->committed_slices, __ATOMIC_ACQUIRE);
+        const size_t last = bits_min(committed, holes_look_count(at.arena));
+        pending_count += holes_look_in(holes, way, &at, bits_min(before + count, last), &work);
+        *position += at.slice - before;
+        if (at.slice >= last && last < committed) {
+            *position = at.beyond; // there are no notes of the rest
         }
-        pending_count += pending;
+        arena_idle_leave(arenas, at.arena);
     }
     atomic_fetch_add_explicit(&arenas->purged_bytes, work.released_bytes, memory_order_relaxed);
     os_lock_drop(&holes->lock);
-    return (struct heap_holes_result){work.released_bytes, pending_count};
+    return (struct heap_holes_result){work.released_bytes, pending_count, work.calls == 0};
 }
 
 MALLOW_INTERNAL void heap_holes_end(struct heap_holes *holes) {
@@ -476,7 +513,7 @@ MALLOW_INTERNAL void heap_holes_end(struct heap_holes *holes) {
 
 static struct heap_holes_result holes_whole_round(struct heap_holes *holes,
                                                   const struct heap_holes_way *way) {
-    struct heap_holes_result result = {0, 0};
+    struct heap_holes_result result = {0, 0, false};
     size_t slice = 0;
     heap_holes_begin(holes);
     for (size_t before = SIZE_MAX; slice != before;) {
@@ -493,7 +530,7 @@ static struct heap_holes_result holes_whole_round(struct heap_holes *holes,
 MALLOW_INTERNAL size_t heap_holes_collect(struct heap_holes *holes, const struct heap *mine,
                                           uint64_t (*now_ms)(void),
                                           bool (*is_asleep)(uint32_t thread)) {
-    struct heap_holes_way way = {now_ms(), mine, 0, UINT32_MAX, is_asleep};
+    struct heap_holes_way way = {now_ms(), mine, 0, UINT32_MAX, is_asleep, 0};
     struct heap_holes_result result = holes_whole_round(holes, &way);
     size_t released_bytes = result.released_bytes;
     // Once to purge and to put to rest, and once to purge what rests.

@@ -2,7 +2,8 @@
 // Hole purge: pages inside slabs that are partly in use go back to the OS, whoever owns the slabs,
 // and whether their thread runs, sleeps, or has ended.
 //
-// Owns     for each slice of the primary arena, what its slab looked like at the last look.
+// Owns     for each slice of each arena, what its slab looked like at the last look: the arena's
+//          notes.
 // Threads  any, one at a time (`lock`).
 // Holds    nothing of a slab changes: its blocks stay free and can be taken at any time; their
 //          pages then come back as zero. So nothing is to be undone, and no owner learns of it; but
@@ -20,13 +21,9 @@
 
 #include "heap/heap.h"
 
-struct heap_look;
-
 struct heap_holes {
     struct heap_shared *shared;
-    struct os_lock lock;            // around all that follows; ranks above the arenas' locks
-    struct heap_look *looks;        // one a slice, in a mapping of their own
-    size_t look_count;
+    struct os_lock lock; // around the round and all notes; ranks above the arenas' locks
     uint32_t round;
 };
 
@@ -34,6 +31,7 @@ struct heap_holes {
 struct heap_holes_result {
     size_t released_bytes;
     size_t pending_count; // slabs that a later look may have something to purge in
+    bool stopped;         // the system calls were used up: the next look goes on there
 };
 
 // How to look.
@@ -45,16 +43,17 @@ struct heap_holes_way {
     // Whether a thread is asleep, and in the middle of nothing (os_thread_is_asleep); NULL: cannot
     // be told. Makes system calls of its own.
     bool (*is_asleep)(uint32_t thread);
+    unsigned slabs;           // that one heap_holes_look looks at; 0: any number
 };
 
-// A round over all slices: begin, look at slices from 0 on until *slice no longer changes, end. The
-// lock is not held between.
+// A round over all slices: begin, look from *position 0 on until that no longer changes in a look
+// that was not stopped, end. The lock is not held between.
 MALLOW_INTERNAL void heap_holes_begin(struct heap_holes *holes);
-// Looks at up to `count` slices from *slice on, which moves on, until the system calls are used up:
-// one for each hole.
+// Looks at up to `count` slices of one arena from *position on (arena_idle_visit), which moves on,
+// until the system calls are used up: one for each hole, and one for an arena not seen before.
 MALLOW_INTERNAL struct heap_holes_result heap_holes_look(struct heap_holes *holes,
                                                          const struct heap_holes_way *way,
-                                                         size_t *slice, size_t count);
+                                                         size_t *position, size_t count);
 MALLOW_INTERNAL void heap_holes_end(struct heap_holes *holes);
 
 // A whole round in which other threads' heaps are only asked, then others, some ms apart.
@@ -62,7 +61,10 @@ MALLOW_INTERNAL size_t heap_holes_collect(struct heap_holes *holes, const struct
                                           uint64_t (*now_ms)(void),
                                           bool (*is_asleep)(uint32_t thread));
 
-// Gives the table of looks back: it is all to be seen anew.
+// Gives the notes back: it is all to be seen anew.
 MALLOW_INTERNAL void heap_holes_forget(struct heap_holes *holes);
+
+// In the child of a fork in which the lock could not be had.
+MALLOW_INTERNAL void heap_holes_fork_child(struct heap_holes *holes);
 
 #endif

@@ -275,8 +275,7 @@ MALLOW_INTERNAL void worker_fork_parent(struct worker *worker) {
 
 MALLOW_INTERNAL void worker_fork_child(struct worker *worker) {
     if (!os_lock_is_mine(&worker->holes.lock)) { // not waited for: its table may be half changed
-        worker->holes.looks = NULL;
-        worker->holes.look_count = 0;
+        heap_holes_fork_child(&worker->holes);
     }
     os_lock_renew(&worker->holes.lock);
     os_lock_renew(&worker->lock);

@@ -9,7 +9,7 @@
 
 enum {
     WORKER_PATIENCE = 2,    // looks for which a slab must have stayed as it is
-    WORKER_STEP_SLICES = 8, // looked at in a step, if there is no slab among them
+    WORKER_STEP_SLICES = 8, // looked at in a step, up to the first slab among them
 };
 
 // As little as this is left alone: a thread costs more.
@@ -40,7 +40,7 @@ static void worker_count(struct worker *worker, size_t bytes) {
 // later ones.
 static void worker_purge_holes(struct worker *worker, size_t *pending) {
     const struct heap_holes_way way = {worker_now_ms(), NULL, WORKER_PATIENCE, UINT32_MAX,
-                                       os_thread_is_asleep};
+                                       os_thread_is_asleep, 0};
     size_t slice = 0;
     heap_holes_begin(&worker->holes);
     for (size_t before = SIZE_MAX; slice != before;) {
@@ -92,27 +92,13 @@ static void worker_step_done(size_t *idle_bytes, size_t released) {
     *idle_bytes -= released != 0 ? bits_min(released, *idle_bytes) : *idle_bytes;
 }
 
-// How many slices a step looks at: up to the first slab, and that.
-static size_t worker_step_slices(const struct worker *worker) {
-    const struct arena *const arena = &worker->arenas->primary;
-    size_t count = 1;
-    for (size_t slice = worker->step_slice; count < WORKER_STEP_SLICES; slice++, count++) {
-        const struct slab *const slab = &arena->slabs[arena_slot_of(arena, slice)];
-        const uint8_t kind = __atomic_load_n(&slab->kind, __ATOMIC_RELAXED);
-        if (slice >= arena->slice_count || kind == SLAB_BLOCKS || kind == SLAB_THIN) {
-            break;
-        }
-    }
-    return count;
-}
-
 static size_t worker_step_holes(struct worker *worker, const struct heap *mine, uint64_t now_ms) {
-    const struct heap_holes_way way = {now_ms, mine, WORKER_PATIENCE, 1, NULL};
+    const struct heap_holes_way way = {now_ms, mine, WORKER_PATIENCE, 1, NULL, 1};
     const size_t before = worker->step_slice;
     const struct heap_holes_result part =
-        heap_holes_look(&worker->holes, &way, &worker->step_slice, worker_step_slices(worker));
+        heap_holes_look(&worker->holes, &way, &worker->step_slice, WORKER_STEP_SLICES);
     worker->step_pending += part.pending_count;
-    if (worker->step_slice == before && part.released_bytes == 0) {
+    if (worker->step_slice == before && !part.stopped) {
         heap_holes_end(&worker->holes);
         worker->step_round = false;
     }

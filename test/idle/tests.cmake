@@ -4,6 +4,10 @@ mallow_both(idle.return "full;native" idle/test_return.c idle/idle.c)
 mallow_both(idle.holes "full;native" idle/test_holes.c idle/idle.c)
 
 if(NOT MALLOW_SANITIZE)
+    # With so little address space the primary arena has 64 MiB: the rest lies in secondary ones.
+    mallow_add(idle.holes_secondary "check;native"
+               sh -c "ulimit -v 1100000 && exec $<TARGET_FILE:idle_holes_mw>")
+    set_tests_properties(idle.holes_secondary PROPERTIES ENVIRONMENT TEST_FILTER=most_of_*)
     mallow_linked(idle.figures "check;native" idle/test_figures.c idle/idle.c)
     target_compile_definitions(idle_figures PRIVATE TEST_FAMILY_MW=1)
     mallow_program(idle_no_thread idle/test_no_thread.c idle/idle.c)

@@ -58,11 +58,18 @@ static void check_survivors(void) {
 }
 
 static struct heap_holes_result round_of(const struct heap *mine, unsigned patience) {
-    const struct heap_holes_way way = {clock_ms, mine, patience, UINT32_MAX, is_asleep};
+    const struct heap_holes_way way = {clock_ms, mine, patience, UINT32_MAX, is_asleep, 0};
     struct heap_holes_result result;
-    size_t slice = 0;
+    size_t position = 0;
     heap_holes_begin(&holes);
-    result = heap_holes_look(&holes, &way, &slice, SIZE_MAX / 2);
+    result = heap_holes_look(&holes, &way, &position, SIZE_MAX / 2);
+    for (size_t before = 0; before != position;) { // the other arenas, if there are any
+        before = position;
+        const struct heap_holes_result part =
+            heap_holes_look(&holes, &way, &position, SIZE_MAX / 2);
+        result.released_bytes += part.released_bytes;
+        result.pending_count += part.pending_count;
+    }
     heap_holes_end(&holes);
     clock_ms += 100;
     return result;
@@ -121,7 +128,7 @@ CASE(a_slab_must_stay_as_it_is_for_as_many_looks_as_are_asked) {
 
 CASE(a_look_makes_no_more_calls_than_it_may_and_goes_on_where_it_was) {
     fill_and_thin(world.heap);
-    const struct heap_holes_way way = {clock_ms, world.heap, 0, 1, NULL};
+    const struct heap_holes_way way = {clock_ms, world.heap, 0, 1, NULL, 0};
     size_t slice = 0;
     size_t released = 0;
     heap_holes_begin(&holes);
@@ -413,10 +420,13 @@ static _Atomic(bool) at_work;
 static void *purge(void *argument) {
     (void)argument;
     while (atomic_load(&at_work)) {
-        const struct heap_holes_way way = {clock_ms += 20, NULL, 0, UINT32_MAX, NULL};
-        size_t slice = 0;
+        const struct heap_holes_way way = {clock_ms += 20, NULL, 0, UINT32_MAX, NULL, 0};
+        size_t position = 0;
         heap_holes_begin(&holes);
-        (void)heap_holes_look(&holes, &way, &slice, SIZE_MAX / 2);
+        for (size_t before = SIZE_MAX; before != position;) {
+            before = position;
+            (void)heap_holes_look(&holes, &way, &position, 64);
+        }
         heap_holes_end(&holes);
     }
     return NULL;
@@ -456,8 +466,197 @@ CASE(calloc_gives_zero_whatever_is_purged_meanwhile) {
     assert_true(known > 0 || world.arena.os.page_bytes > 4096);
 }
 
+// ---- Secondary arenas ---------------------------------------------------------------------------
+
+// Takes all that the primary arena has.
+static void fill_primary(void) {
+    for (;;) {
+        const struct arena_span span = arena_take(&world.arena.arenas, 1, 1);
+        assert_non_null(span.slab);
+        if (!arena_has_slab(&world.arena.arenas.primary, span.slab)) {
+            arena_give(&world.arena.arenas, span.slab, 1);
+            return;
+        }
+    }
+}
+
+static unsigned secondary_count(void) {
+    unsigned count = 0;
+    os_lock_take(&world.arena.arenas.lock);
+    for (const struct arena *arena = world.arena.arenas.secondary; arena != NULL;
+         arena = arena->next) {
+        count++;
+    }
+    os_lock_drop(&world.arena.arenas.lock);
+    return count;
+}
+
+CASE(slabs_in_secondary_arenas_are_purged_as_well) {
+    enum { MANY = 12000, BYTES = 1000 }; // more than two arenas of 4 MiB
+    static uintptr_t many[MANY];
+    if (world.arena.os.page_bytes > 4096) {
+        skip();
+    }
+    fill_primary();
+    for (unsigned by_other = 0; by_other < 2; by_other++) {
+        for (unsigned i = 0; i < MANY; i++) {
+            many[i] = heap_allocate(world.heap, BYTES, false);
+            assert_true(many[i] != 0);
+            memset((void *)many[i], (int)(i % 250) + 1, BYTES);
+        }
+        assert_true(secondary_count() >= 3);
+        for (unsigned i = 0; i < MANY; i++) {
+            if (i % KEEP != 0) {
+                assert_true(heap_free(&world.shared, world.heap, many[i]));
+            }
+        }
+        const struct heap *const mine = by_other != 0 ? NULL : world.heap;
+        size_t released = round_of(mine, 0).released_bytes;
+        released += by_other != 0 ? round_of(mine, 0).released_bytes : 0; // it asked before
+        assert_true(released >= (size_t)MANY * BYTES * 4 / 10);
+        for (unsigned i = 0; i < MANY; i += KEEP) {
+            assert_true(unit_is_all((void *)many[i], (unsigned char)(i % 250 + 1), BYTES));
+            assert_true(heap_free(&world.shared, world.heap, many[i]));
+        }
+        heap_world_check(&world, world.heap);
+    }
+    heap_release_spare(world.heap);
+    (void)arena_purge_all(&world.arena.arenas); // with their notes
+    heap_world_check(&world, world.heap);
+}
+
+CASE(nor_does_it_matter_which_node_has_used_them) {
+    enum { MANY = 12000, BYTES = 1000 };
+    static uintptr_t many[MANY];
+    if (world.arena.os.page_bytes > 4096) {
+        skip();
+    }
+    for (unsigned i = 0; i < MANY; i++) { // three nodes, beyond what the primary arena has
+        world.arena.os.node_pretended = i / 100 % 3 + 1;
+        many[i] = heap_allocate(world.heap, BYTES, false);
+        memset((void *)many[i], (int)(i % 250) + 1, BYTES);
+    }
+    assert_non_null(world.arena.arenas.nodes);
+    assert_true(secondary_count() >= 1);
+    for (unsigned i = 0; i < MANY; i++) {
+        if (i % KEEP != 0) {
+            assert_true(heap_free(&world.shared, world.heap, many[i]));
+        }
+    }
+    world.arena.os.node_pretended = 2;
+    assert_true(round_of(world.heap, 0).released_bytes >= (size_t)MANY * BYTES * 4 / 10);
+    for (unsigned i = 0; i < MANY; i += KEEP) {
+        assert_true(unit_is_all((void *)many[i], (unsigned char)(i % 250 + 1), BYTES));
+    }
+    heap_world_check(&world, world.heap);
+}
+
+CASE(steps_of_one_call_come_to_the_same) {
+    enum { MANY = 6000, BYTES = 1000 };
+    static uintptr_t many[MANY];
+    if (world.arena.os.page_bytes > 4096) {
+        skip();
+    }
+    fill_primary();
+    for (unsigned i = 0; i < MANY; i++) {
+        many[i] = heap_allocate(world.heap, BYTES, false);
+        memset((void *)many[i], 1, BYTES);
+    }
+    for (unsigned i = 0; i < MANY; i++) {
+        if (i % KEEP != 0) {
+            assert_true(heap_free(&world.shared, world.heap, many[i]));
+        }
+    }
+    const struct heap_holes_way way = {clock_ms, world.heap, 0, 1, NULL, 1};
+    size_t released = 0;
+    size_t position = 0;
+    size_t before = SIZE_MAX;
+    bool stopped = false;
+    heap_holes_begin(&holes);
+    for (unsigned step = 0; position != before || stopped; step++) {
+        assert_in_range(step, 0, 10000);
+        before = position;
+        const uint64_t entries = os_entries(&world.arena.os);
+        const struct heap_holes_result part = heap_holes_look(&holes, &way, &position, 8);
+        assert_true(os_entries(&world.arena.os) <= entries + 1);
+        released += part.released_bytes;
+        stopped = part.stopped;
+    }
+    heap_holes_end(&holes);
+    assert_true(released >= (size_t)MANY * BYTES * 4 / 10);
+    assert_int_equal(round_of(world.heap, 0).released_bytes, 0);
+}
+
+CASE(an_arena_that_is_looked_at_stays_until_that_is_over) {
+    struct arena_set *const set = &world.arena.arenas;
+    fill_primary();
+    const uintptr_t block = heap_allocate(world.heap, 100000, false);
+    size_t position = 0;
+    (void)arena_purge_all(set);
+    struct arena_place place = arena_idle_visit(set, &position);
+    assert_ptr_equal(place.arena, &set->primary);
+    position = place.beyond - 1; // which is not committed, or the last one
+    while (place.arena == &set->primary) {
+        position++;
+        place = arena_idle_visit(set, &position);
+    }
+    assert_ptr_equal(place.arena, set->secondary);
+    assert_int_equal(place.slice, 0);
+    heap_large_free(&world.shared, heap_identify(&world.shared, block).slab);
+    (void)arena_purge_all(set);
+    assert_int_equal(secondary_count(), 1);
+    (void)*(volatile uint8_t *)&place.arena->slabs[0].kind; // still mapped
+    arena_idle_leave(set, place.arena);
+    assert_int_equal(secondary_count(), 0);
+    position = set->primary.slice_count;
+    assert_null(arena_idle_visit(set, &position).arena);
+    arena_world_check(&world.arena);
+}
+
+CASE(arenas_come_and_go_while_they_are_looked_at) {
+    enum { SLOTS = 60, STEPS = 20000 };
+    struct unit_chance chance = unit_chance_begin();
+    uintptr_t slots[SLOTS] = {0};
+    pthread_t thread;
+    unsigned gone = 0;
+    fill_primary();
+    atomic_store(&at_work, true);
+    assert_int_equal(pthread_create(&thread, NULL, purge, NULL), 0);
+    for (unsigned step = 0; step < STEPS; step++) {
+        uintptr_t *const slot = &slots[unit_below(&chance, SLOTS)];
+        if (*slot == 0) {
+            const size_t size = 1 + unit_below(&chance, step % 1000 < 500 ? 300000 : 20000);
+            *slot = heap_allocate(world.heap, size, false);
+            memset((void *)*slot, 1, bits_min(size, 5000));
+        } else {
+            assert_true(heap_free(&world.shared, world.heap, *slot));
+            *slot = 0;
+        }
+        if (step % 500 == 499) {
+            for (unsigned i = 0; i < SLOTS; i++) {
+                assert_true(slots[i] == 0 || heap_free(&world.shared, world.heap, slots[i]));
+                slots[i] = 0;
+            }
+            heap_release_spare(world.heap);
+            const unsigned before = secondary_count();
+            (void)arena_purge_all(&world.arena.arenas);
+            gone += before > secondary_count();
+        }
+    }
+    atomic_store(&at_work, false);
+    pthread_join(thread, NULL);
+    assert_true(gone > 0);
+    arena_world_check(&world.arena);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(slabs_in_secondary_arenas_are_purged_as_well, begin, end),
+        cmocka_unit_test_setup_teardown(nor_does_it_matter_which_node_has_used_them, begin, end),
+        cmocka_unit_test_setup_teardown(steps_of_one_call_come_to_the_same, begin, end),
+        cmocka_unit_test_setup_teardown(an_arena_that_is_looked_at_stays_until_that_is_over, begin,
+                                        end),
+        cmocka_unit_test_setup_teardown(arenas_come_and_go_while_they_are_looked_at, begin, end),
         cmocka_unit_test_setup_teardown(calloc_of_what_lies_in_a_hole_touches_nothing, begin, end),
         cmocka_unit_test_setup_teardown(calloc_gives_zero_whatever_is_purged_meanwhile, begin, end),
         cmocka_unit_test_setup_teardown(
