@@ -63,7 +63,6 @@
 #include "heap/heap_slow.c"
 #include "heap/heap_relief.c"
 #include "heap/heap_adopt.c"
-#include "heap/heap_allowance.c"
 #include "heap/heap_free.c"
 #include "heap/heap_large.c"
 #include "heap/heap_holes.c"

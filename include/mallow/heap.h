@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// mallow: heaps of the program's own, of two kinds: with a stated reserve, for the part of a program
-// that must not wait; and heaps that grow, for a part of it that may hold only so much, or is to be
+// mallow: heaps of the program's own, of two kinds: with a stated reserve, for the part of a
+// program that must not wait; and heaps that grow, for a part that may hold only so much, or is to be
 // freed at once.
 //
 // A heap with a reserve takes it all when it is made, in chunks of 2 MiB, brought in and locked if
@@ -18,8 +18,8 @@
 // the slabs (mostly 64 KiB) that its blocks lie in, in full; blocks above 64 KiB in units of 64 KiB,
 // above 1 MiB in pages. Before its soft limit is exceeded, it gives back slabs that are wholly free
 // and collects what other threads have freed; then its function is called. Beyond its hard limit it
-// does so as well, and once more; then the request is NULL with errno = ENOMEM. Both are exact, in
-// any number of threads.
+// does so as well, and tries once more; then the request is NULL with errno = ENOMEM. What it holds is
+// never more than that, whoever frees and resizes its blocks.
 //
 // A heap is for one thread at a time. Its blocks are blocks like any other: every thread may free one
 // with mw_free or free, ask for its usable size, read and write it.

@@ -189,9 +189,9 @@ struct arena_place {
     size_t beyond;       // the position behind all of the arena
 };
 
-// What position *position leads to, which counts the slices of all arenas, the primary one first; it
-// moves over those that are not committed. A secondary arena stays where it is until
-// arena_idle_leave. One visitor at a time.
+// What *position leads to, which counts the slices of all arenas, the primary one first; it moves
+// over those that are not committed. A secondary arena stays where it is until arena_idle_leave.
+// One visitor at a time.
 MALLOW_INTERNAL struct arena_place arena_idle_visit(struct arena_set *set, size_t *position);
 MALLOW_INTERNAL void arena_idle_leave(struct arena_set *set, struct arena *arena);
 

@@ -439,6 +439,18 @@ MALLOW_INTERNAL struct arena *arena_add_locked(struct arena_set *set) {
     return arena;
 }
 
+MALLOW_INTERNAL bool arena_forget_notes(struct arena_set *set, struct arena *arena) {
+    if (arena->notes == NULL) {
+        return true;
+    }
+    if (!os_unmap(set->os, (uintptr_t)arena->notes, arena->notes_bytes)) {
+        return false;
+    }
+    arena->notes = NULL;
+    arena->notes_bytes = 0;
+    return true;
+}
+
 MALLOW_INTERNAL bool arena_remove_locked(struct arena_set *set, struct arena *arena) {
     if (arena->visit != ARENA_ALONE) {
         arena->visit = ARENA_VISITED_AND_DUE;

@@ -98,18 +98,6 @@ MALLOW_INTERNAL void arena_idle_leave(struct arena_set *set, struct arena *arena
     os_lock_drop(&set->lock);
 }
 
-MALLOW_INTERNAL bool arena_forget_notes(struct arena_set *set, struct arena *arena) {
-    if (arena->notes == NULL) {
-        return true;
-    }
-    if (!os_unmap(set->os, (uintptr_t)arena->notes, arena->notes_bytes)) {
-        return false;
-    }
-    arena->notes = NULL;
-    arena->notes_bytes = 0;
-    return true;
-}
-
 // The arena after `arena` in the order of purging: the newest first, the primary one last.
 static struct arena *idle_next_locked(struct arena_set *set, const struct arena *arena) {
     if (arena == &set->primary) {

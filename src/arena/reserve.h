@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Reserve: chunks of the primary arena set apart, whose slices are taken and given back without a
-// lock. Or, without a chunk, an allowance (os/charge.h): spans are the arenas' then, taken and given
-// back as ever.
+// lock. Or, without a chunk, an allowance (os/charge.h): spans are the arenas' then, taken and
+// given back as ever.
 //
 // Owns     for each of its chunks, one word of free slices. The chunks are the arena's; it counts
 //          them as in use for as long as the reserve has them, and so lets them be.

@@ -207,10 +207,6 @@ MALLOW_INTERNAL void heap_drain_ended(struct heap *heap, int *work);
 // Any size, 16-byte aligned; 0 if there is no memory.
 MALLOW_INTERNAL uintptr_t heap_allocate(struct heap *heap, size_t size, bool zeroed);
 
-// A block with a mapping of its own, whatever the heap's reserve.
-MALLOW_INTERNAL uintptr_t heap_huge_allocate(struct heap *heap, size_t size, size_t alignment,
-                                             bool zeroed);
-
 // Any size and power of two alignment.
 MALLOW_INTERNAL uintptr_t heap_allocate_aligned(struct heap *heap, size_t size, size_t alignment,
                                                 bool zeroed);
@@ -448,27 +444,26 @@ MALLOW_INLINE void heap_note_growth(struct heap *heap, bool plenty) {
         atomic_load_explicit(&heap->shared->os->charge.events, memory_order_relaxed) != 0;
 }
 
-// ---- heap_allowance.c: heaps that may hold so much ----------------------------------------------
+// ---- Allowances: heaps that may hold only so much -----------------------------------------------
 
 // What the heap may hold; NULL: that is not said.
 MALLOW_INLINE struct os_charge *heap_allowance(const struct heap *heap) {
     return likely(heap->reserve == NULL) ? NULL : heap->reserve->allowance;
 }
 
-// A span, or a huge block, of a heap that has an allowance. Near the soft limit what the heap keeps,
-// and what others have freed in it, is given back first.
-MALLOW_INTERNAL struct arena_span heap_allowance_span(struct heap *heap, unsigned slice_count,
-                                                      unsigned align_slices);
-MALLOW_INTERNAL uintptr_t heap_allowance_huge(struct heap *heap, size_t size, size_t alignment,
-                                              bool zeroed);
+// Slices of a span of such a heap have been given back to the arenas.
+MALLOW_INLINE void heap_allowance_release(const struct heap *heap, unsigned slice_count) {
+    os_allowance_release(heap->reserve->allowance, (size_t)slice_count << MALLOW_SLICE_SHIFT);
+}
 
-// Slices of a span have been given back to the arenas.
-MALLOW_INTERNAL void heap_allowance_release(const struct heap *heap, unsigned slice_count);
+// Charges a growth of such a heap. Near the soft limit what it keeps, and what others have freed in
+// it, is given back first. heap_relief.c
+MALLOW_INTERNAL bool heap_allowance_take(struct heap *heap, size_t bytes);
 
 // ---- heap_large.c: blocks with a span of their own ----------------------------------------------
 
-// A span from the heap's reserve. What the heap keeps, and what others have freed in it, is given
-// back before this fails. heap_relief.c
+// A span from the heap's reserve, or under its allowance. What the heap keeps, and what others have
+// freed in it, is given back before this fails. heap_relief.c
 MALLOW_INTERNAL struct arena_span heap_take_reserved(struct heap *heap, unsigned slice_count,
                                                      unsigned align_slices);
 

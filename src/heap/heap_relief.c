@@ -4,7 +4,8 @@
 //
 // A growth that the soft limit or the kernel refuses first costs what is kept for speed: cached
 // mappings of huge blocks, then free pages of the arenas, as much as is wanted. If the hard limit
-// refuses it too, all of that goes, with what other threads have freed in this heap.
+// refuses it too, all of that goes, with what other threads have freed in this heap. A heap by API
+// may have an allowance of its own besides.
 #include "heap/heap.h"
 
 #include "slab/size_class.h"
@@ -44,6 +45,37 @@ static void heap_relieve_fully(struct heap *heap) {
     (void)huge_purge_all(heap->shared->huges);
     (void)arena_purge_all(heap->shared->arenas);
 }
+
+// ---- Allowances: heaps that may hold only so much (heap_own.h) ----------------------------------
+
+// A growth is charged to the heap's allowance first, and then to the process as any. What the soft
+// limit refuses costs what the heap keeps, and what others have freed in it; then the hard limit
+// decides.
+MALLOW_INTERNAL bool heap_allowance_take(struct heap *heap, size_t bytes) {
+    struct os_charge *const allowance = heap->reserve->allowance;
+    if (likely(os_allowance_take(allowance, OS_CHARGE_SOFT, bytes))) {
+        return true;
+    }
+    while (heap_drain(heap, MALLOW_DRAIN_BUDGET, true) > 0) {
+    }
+    heap_release_spare(heap);
+    return os_allowance_take(allowance, OS_CHARGE_HARD, bytes);
+}
+
+static struct arena_span heap_allowance_span(struct heap *heap, unsigned slice_count,
+                                             unsigned align_slices) {
+    struct arena_span span = {.slab = NULL};
+    if (!heap_allowance_take(heap, (size_t)slice_count << MALLOW_SLICE_SHIFT)) {
+        return span;
+    }
+    heap_take_arena_span(heap, slice_count, align_slices, &span);
+    if (span.slab == NULL) {
+        heap_allowance_release(heap, slice_count);
+    }
+    return span;
+}
+
+// ---- Spans and blocks for those who fall short --------------------------------------------------
 
 MALLOW_INTERNAL struct arena_span heap_take_reserved(struct heap *heap, unsigned slice_count,
                                                      unsigned align_slices) {

@@ -282,8 +282,7 @@ static uintptr_t heap_allocate_in_slab(struct heap *heap, unsigned class_index,
     return address;
 }
 
-MALLOW_INTERNAL uintptr_t heap_huge_allocate(struct heap *heap, size_t size, size_t alignment,
-                                             bool zeroed) {
+static uintptr_t heap_huge_allocate(struct heap *heap, size_t size, size_t alignment, bool zeroed) {
     struct heap_shared *const shared = heap->shared;
     const uint64_t entries = os_entries(shared->os);
     const struct heap_huge_request request = {.alignment = alignment, .zeroed = zeroed};
@@ -304,9 +303,38 @@ MALLOW_INTERNAL uintptr_t heap_huge_allocate(struct heap *heap, size_t size, siz
     return address;
 }
 
+// The most that the mapping of a huge block comes to; SIZE_MAX: there is no such.
+static size_t allowance_mapped_most(const struct os *os, size_t size, size_t alignment) {
+    const size_t mapped = bits_max(bits_align_up(size, os->page_bytes), MALLOW_MAP_BYTES);
+    size_t most;
+    return __builtin_add_overflow(mapped, alignment > os->page_bytes ? alignment : 0, &most)
+               ? SIZE_MAX
+               : most;
+}
+
+// The same of a heap with a reserve, which has none, or an allowance.
+static MALLOW_COLD uintptr_t heap_huge_allowed(struct heap *heap, size_t size, size_t alignment,
+                                               bool zeroed) {
+    struct os_charge *const allowance = heap->reserve->allowance;
+    if (allowance == NULL) {
+        return 0;
+    }
+    const size_t most = allowance_mapped_most(heap->shared->os, size, alignment);
+    if (most == SIZE_MAX || !heap_allowance_take(heap, most)) {
+        return 0;
+    }
+    const uintptr_t address = heap_huge_allocate(heap, size, alignment, zeroed);
+    if (address != 0 && huge_of(heap->shared->huges, address) != NULL) {
+        huge_set_allowance(heap->shared->huges, address, allowance, most);
+    } else {
+        os_allowance_release(allowance, most); // none, or a span, which has been charged as such
+    }
+    return address;
+}
+
 static uintptr_t heap_allocate_huge(struct heap *heap, size_t size, size_t alignment, bool zeroed) {
     return likely(heap->reserve == NULL) ? heap_huge_allocate(heap, size, alignment, zeroed)
-                                         : heap_allowance_huge(heap, size, alignment, zeroed);
+                                         : heap_huge_allowed(heap, size, alignment, zeroed);
 }
 
 MALLOW_INTERNAL uintptr_t heap_allocate(struct heap *heap, size_t size, bool zeroed) {

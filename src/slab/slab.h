@@ -18,9 +18,9 @@
 //          that slab has lent it (heap_free_hot). It counts as used there, and not here.
 //          word points to a bitmap word, word_base to the block of that word's bit 0.
 //          Bits at and beyond capacity_count are never set.
-//          Of a slab of several slices, which has few blocks, bits[1] says which of them are free, or
-//          not yet open, and read as zero: none that has been handed out since its pages came from
-//          the kernel.
+//          Of a slab of several slices, which has few blocks, bits[1] says which of them are free,
+//          or not yet open, and read as zero: none that has been handed out since its pages came
+//          from the kernel.
 //          capacity_count <= room_count: a slab is opened bit by bit, from its first block on, so
 //          that pages which no block needs yet are not touched. What is not yet open is, to malloc
 //          and free, as if it were not there.
