@@ -103,8 +103,8 @@ struct holes_work {
     size_t released_bytes;
 };
 
-// Purges a hole of a slab whose heap is held; false: no call is left for it. The owner may be giving
-// the slab up: then it comes to no other use before the arena's lock is dropped.
+// Purges a hole of a slab whose heap is held; false: no call is left for it. The owner may be
+// giving the slab up: then it comes to no other use before the arena's lock is dropped.
 static bool holes_purge_one(struct heap_holes *holes, struct slab *slab,
                             const struct slab_view *view, const struct slab_hole *hole,
                             struct holes_work *work) {
