@@ -181,8 +181,7 @@ static struct slab *heap_take_over(struct heap *heap, struct heap *from, unsigne
 
 // Whether there is something to be had in an abandoned heap: of the class, or of any other if there
 // is no such class. Read without a claim, so it is a hint.
-MALLOW_RACY_READ MALLOW_INLINE bool heap_looks_useful(const struct heap *heap,
-                                                      unsigned class_index) {
+MALLOW_RACY_READ static bool heap_looks_useful(const struct heap *heap, unsigned class_index) {
     const struct heap_medium *medium;
     const struct slab *queued = NULL;
     if (class_index < MALLOW_DIRECT_CLASS_COUNT) {
