@@ -76,7 +76,8 @@ MW_API enum mw_heap_status mw_heap_create(const struct mw_heap_config *config, s
 
 // Ends a heap and gives its reserve back, whatever of it is in use: no block of it may be touched, or
 // freed, any more, by any thread. NULL is passed over. O(reserve / 2 MiB); of a heap that grows,
-// O(memory of all heaps / 64 KiB), and a system call for each block above 1 MiB.
+// O(memory of all heaps / 64 KiB), and for each of its blocks above 1 MiB a system call and a search
+// through all such blocks that are live.
 MW_API void mw_heap_destroy(struct mw_heap *heap);
 
 // Sets the limits of a heap that grows, from now on; 0: none. What is held already stays. Cost: a

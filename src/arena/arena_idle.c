@@ -60,16 +60,15 @@ static size_t idle_purge_step_locked(struct arena_set *set, struct arena *arena,
 }
 
 MALLOW_INTERNAL struct arena_place arena_idle_visit(struct arena_set *set, size_t *position) {
-    const struct arena_place none = {NULL, 0, 0};
     size_t at = *position;
-    size_t first = 0; // position of the arena's slice 0
     const size_t committed = __atomic_load_n(&set->primary.committed_slices, __ATOMIC_ACQUIRE);
     if (at < committed) {
         return (struct arena_place){&set->primary, at, set->primary.slice_count};
     }
     os_lock_take(&set->lock);
     struct arena *arena = set->secondary;
-    for (first = set->primary.slice_count; arena != NULL; arena = arena->next) {
+    size_t first = set->primary.slice_count; // position of the arena's slice 0
+    for (; arena != NULL; arena = arena->next) {
         at = bits_max(at, first);
         if (at - first < arena->committed_slices) {
             break;
@@ -81,8 +80,8 @@ MALLOW_INTERNAL struct arena_place arena_idle_visit(struct arena_set *set, size_
         *position = at;
     }
     os_lock_drop(&set->lock);
-    return arena == NULL ? none
-                         : (struct arena_place){arena, at - first, first + arena->slice_count};
+    return arena != NULL ? (struct arena_place){arena, at - first, first + arena->slice_count}
+                         : (struct arena_place){NULL, 0, 0};
 }
 
 MALLOW_INTERNAL void arena_idle_leave(struct arena_set *set, struct arena *arena) {

@@ -182,14 +182,8 @@ static struct slab *heap_take_over(struct heap *heap, struct heap *from, unsigne
 // Whether there is something to be had in an abandoned heap: of the class, or of any other if there
 // is no such class. Read without a claim, so it is a hint.
 MALLOW_RACY_READ static bool heap_looks_useful(const struct heap *heap, unsigned class_index) {
-    const struct heap_medium *medium;
-    const struct slab *queued = NULL;
-    if (class_index < MALLOW_DIRECT_CLASS_COUNT) {
-        queued = heap->queue[class_index];
-    } else if (class_index < MALLOW_CLASS_COUNT && (medium = heap_medium_of(heap)) != NULL) {
-        queued = medium->queue[class_index - MALLOW_DIRECT_CLASS_COUNT];
-    }
-    return queued != NULL || heap_has_posts(heap);
+    return heap_has_posts(heap) ||
+           (class_index < MALLOW_CLASS_COUNT && heap_queue_first(heap, class_index) != NULL);
 }
 
 // The first of a few heaps on the stack that looks as if it could help, claimed; NULL: none does.

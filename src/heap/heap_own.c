@@ -42,6 +42,18 @@ static struct heap_own *own_find_or_make(struct heap_shared *shared, size_t chun
     return own;
 }
 
+// Gives the structure its heap, if it has none yet; NULL: no memory, and the structure is kept.
+static struct heap_own *own_with_heap(struct heap_own *own) {
+    if (own->heap == NULL) {
+        own->heap = heap_create_reserved(own->shared, &own->reserve);
+    }
+    if (own->heap == NULL) {
+        own_keep(own);
+        return NULL;
+    }
+    return own;
+}
+
 static struct heap_own *own_new(struct heap_shared *shared, size_t chunk_count) {
     if (chunk_count > shared->arenas->primary.slice_count / MALLOW_CHUNK_SLICES) {
         return NULL;
@@ -56,14 +68,7 @@ static struct heap_own *own_new(struct heap_shared *shared, size_t chunk_count) 
         own_keep(own);
         return NULL;
     }
-    if (own->heap == NULL) {
-        own->heap = heap_create_reserved(shared, &own->reserve);
-    }
-    if (own->heap == NULL) {
-        own_keep(own);
-        return NULL;
-    }
-    return own;
+    return own_with_heap(own);
 }
 
 // One whole chunk of the primary arena.
@@ -139,14 +144,7 @@ MALLOW_INTERNAL enum heap_own_result heap_own_create(struct heap_shared *shared,
 
 MALLOW_INTERNAL struct heap_own *heap_own_create_growing(struct heap_shared *shared) {
     struct heap_own *const own = own_find_or_make(shared, 0);
-    if (own == NULL) {
-        return NULL;
-    }
-    if (own->heap == NULL) {
-        own->heap = heap_create_reserved(shared, &own->reserve);
-    }
-    if (own->heap == NULL) {
-        own_keep(own);
+    if (own == NULL || own_with_heap(own) == NULL) {
         return NULL;
     }
     own->shed = NULL;
