@@ -44,7 +44,9 @@ MALLOW_INTERNAL void process_start_realtime(struct process *process) {
     const bool meta = meta_fix(&process->meta, REALTIME_META_BYTES, &locked);
     const bool state = os_bring_in((uintptr_t)process, sizeof *process, &locked);
     os_bring_in_image(&locked);
-    if (got < wanted || !meta || !state) {
+    if (wanted == 0) {
+        realtime_complain("every request for a block will fail:", wanted);
+    } else if (got < wanted || !meta || !state) {
         realtime_complain("not all could be reserved and brought in of", wanted);
     } else if (!locked) {
         realtime_complain("brought in, but not locked (see RLIMIT_MEMLOCK):", wanted);

@@ -74,6 +74,10 @@ class Environment(unittest.TestCase):
         self.assertEqual((done.returncode, done.stdout), (0, "hello\n"))
         self.assertRegex(done.stderr, r"\Amallow: realtime: [^\n]* MALLOW_REALTIME_RESERVE=1G\n\Z")
 
+    def test_realtime_says_that_no_request_can_be_served(self):
+        done = run("/bin/true", MALLOW_MODE="realtime", MALLOW_REALTIME_RESERVE="0")
+        self.assertRegex(done.stderr, r"\Amallow: realtime: [^\n]* MALLOW_REALTIME_RESERVE=0\n")
+
     def test_giant_pages_that_the_system_has_not_are_one_line_and_the_program_runs_on(self):
         free = pathlib.Path("/sys/kernel/mm/hugepages/hugepages-1048576kB/free_hugepages")
         if free.exists() and int(free.read_text()) > 0:

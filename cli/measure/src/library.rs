@@ -2,6 +2,8 @@
 //! Where `libmallow.so` is.
 
 use std::env;
+use std::fs::File;
+use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
 /// Environment variables that steer the tools. They must not reach the measured program: the library
@@ -39,6 +41,17 @@ fn candidates(name: &str) -> Vec<PathBuf> {
     places.iter().map(|p| p.join(name)).collect()
 }
 
+/// The path again, if an ELF file is there: the loader passes over anything else with a warning, and
+/// the program would run without us.
+fn library_at(path: PathBuf) -> io::Result<PathBuf> {
+    let mut magic = Vec::new();
+    File::open(&path)?.take(4).read_to_end(&mut magic)?;
+    if magic != *b"\x7fELF" {
+        return Err(io::Error::other("not a shared library"));
+    }
+    Ok(path)
+}
+
 /// Finds the library: `explicit` (from `--lib`), else `MALLOW_LIB`, else beside the tool, else where
 /// it would be installed. The error is one line that says where it was looked for.
 pub fn find(explicit: Option<&Path>) -> Result<PathBuf, String> {
@@ -58,7 +71,7 @@ pub fn find(explicit: Option<&Path>) -> Result<PathBuf, String> {
 /// else where it would be installed.
 pub fn find_named(name: &str, named: Option<(&Path, &str)>) -> Result<PathBuf, String> {
     if let Some((path, origin)) = named {
-        return path.canonicalize().map_err(|error| {
+        return path.canonicalize().and_then(library_at).map_err(|error| {
             format!(
                 "{origin} names '{}', which cannot be used: {error}",
                 path.display()
@@ -137,5 +150,15 @@ mod tests {
     fn a_named_library_that_is_missing_is_an_error_that_names_it() {
         let error = find(Some(Path::new("/nonexistent/libmallow.so"))).unwrap_err();
         assert!(error.contains("--lib") && error.contains("/nonexistent/libmallow.so"));
+    }
+
+    #[test]
+    fn a_named_file_that_is_no_library_is_an_error_that_says_so() {
+        for wrong in ["/etc/passwd", "/"] {
+            let error = find(Some(Path::new(wrong))).unwrap_err();
+            assert!(error.contains("--lib") && error.contains(wrong), "{error}");
+        }
+        let error = find(Some(Path::new("/etc/passwd"))).unwrap_err();
+        assert!(error.ends_with("not a shared library"), "{error}");
     }
 }

@@ -154,6 +154,19 @@ pub fn main(path: &Path, matches: &ArgMatches, with_code: bool) -> Result<u8, Fa
         .plan()
         .map_err(|problem| Failure::tool(problem.text))?;
 
+    let heading = format!(
+        "The pool that serves {} ({} requests) without a refusal,\nderived by mallow pool plan --from.{}",
+        header.command_line(60),
+        job.request_count,
+        limit.map_or(String::new(), |l| format!(" Requests above {l} bytes are not in it."))
+    );
+    let text = config.text(&heading);
+    let out = matches.get_one::<PathBuf>("out");
+    if let Some(out) = out {
+        // Before anything is printed: who reads it may go away.
+        std::fs::write(out, &text).map_err(|e| Failure::tool(format!("{}: {e}", out.display())))?;
+    }
+
     println!(
         "{}: {}\n{} requests of {} sizes, at most {} bytes live at once\n",
         path.display(),
@@ -176,19 +189,8 @@ pub fn main(path: &Path, matches: &ArgMatches, with_code: bool) -> Result<u8, Fa
     let capacities: Vec<u64> = classes.iter().map(|c| c.capacity_count as u64).collect();
     println!("{}", budget_table(&job, &planned, &blocks, &capacities));
 
-    let heading = format!(
-        "The pool that serves {} ({} requests) without a refusal,\nderived by mallow pool plan --from.{}",
-        header.command_line(60),
-        job.request_count,
-        limit.map_or(String::new(), |l| format!(" Requests above {l} bytes are not in it."))
-    );
-    let text = config.text(&heading);
-    match matches.get_one::<PathBuf>("out") {
-        Some(out) => {
-            std::fs::write(out, text)
-                .map_err(|e| Failure::tool(format!("{}: {e}", out.display())))?;
-            println!("written: {}", out.display());
-        }
+    match out {
+        Some(out) => println!("written: {}", out.display()),
         None => print!("{text}"),
     }
     if with_code {
