@@ -70,6 +70,9 @@ MALLOW_INTERNAL bool api_control_set_mmap_threshold(long bytes);
 // The program is about to bar itself from system calls, such as creating a thread: see worker.h.
 MALLOW_INTERNAL void api_sandbox_begins(void);
 
+// The program is about to part from what the threads of a process have in common.
+MALLOW_INTERNAL void api_parting_begins(void);
+
 // The program is about to have all its memory locked.
 MALLOW_INTERNAL void api_locking_begins(void);
 

@@ -68,6 +68,10 @@ MALLOW_INTERNAL void api_sandbox_begins(void) {
     worker_stop(&process_ready()->worker, true);
 }
 
+MALLOW_INTERNAL void api_parting_begins(void) {
+    worker_stop(&process_ready()->worker, false);
+}
+
 MALLOW_INTERNAL void api_locking_begins(void) {
     worker_stop(&process_ready()->worker, true); // the kernel purges no locked page
     huge_lock_begins(&process_ready()->huges);

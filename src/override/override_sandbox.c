@@ -6,6 +6,9 @@
 // that is when ours ends, for good.
 // mlockall: what is mapped, or is to be, gets its pages at once. So address space is not kept
 // ready as if it cost nothing.
+// unshare, setns: some are refused to a process of several threads, and others leave our thread
+// with what the program has parted from (a pipe's end, say). So ours ends first; it may come again.
+#include <sched.h>
 #include <stdarg.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
@@ -33,4 +36,14 @@ __attribute__((visibility("default"))) int mlockall(int flags) {
         api_locking_begins();
     }
     return (int)syscall(SYS_mlockall, flags);
+}
+
+__attribute__((visibility("default"))) int unshare(int flags) {
+    api_parting_begins();
+    return (int)syscall(SYS_unshare, flags);
+}
+
+__attribute__((visibility("default"))) int setns(int fd, int kind) {
+    api_parting_begins();
+    return (int)syscall(SYS_setns, fd, kind);
 }

@@ -103,6 +103,14 @@ static void process_start_memory(struct process *process) {
     process_start_realtime(process);
 }
 
+// main has ended by pthread_exit: from now on the program ends with its last thread, in which libc
+// runs what atexit has noted. That must not be ours, nor later because of ours.
+static void process_first_thread_end(struct worker *worker) {
+    if (os_thread_number() == (uint32_t)getpid()) {
+        worker_stop(worker, true);
+    }
+}
+
 // The last round that a thread's destructors are called in is the time to hand the heap on; until
 // then other destructors may still allocate.
 static void process_thread_end(void *heap) {
@@ -113,6 +121,7 @@ static void process_thread_end(void *heap) {
             return;
         }
     }
+    process_first_thread_end(&process_state.worker);
     heap_thread.heap_offset = 0;
     heap_thread.ended = 1;
     heap_abandon(mine);
