@@ -2,7 +2,8 @@
 // Override: glibc's control surface, answered with this allocator's figures, never glibc's empty
 // heap's.
 //
-// Holds    a mallopt parameter is honoured (1) or refused (0), never ignored in silence.
+// Holds    a mallopt parameter is honoured (1) or refused (0), never ignored in silence. One that
+//          bounds what is not there at all is honoured.
 #include <malloc.h>
 #include <stdio.h>
 
@@ -72,19 +73,25 @@ OVERRIDE int malloc_info(int options, FILE *stream) {
     return written ? 0 : -1;
 }
 
+enum { GLIBC_FAST_BYTES_MAX = 80 * sizeof(size_t) / 4 }; // what M_MXFAST may be at most
+
 OVERRIDE int mallopt(int parameter, int value) {
     switch (parameter) {
     case M_TRIM_THRESHOLD:
         return api_control_set_trim_threshold(value);
     case M_MMAP_THRESHOLD:
         return api_control_set_mmap_threshold(value);
-    case M_MMAP_MAX:
     case M_ARENA_MAX:
     case M_ARENA_TEST:
-    case M_PERTURB:
-    case M_MXFAST:
     case M_TOP_PAD:
+        return value >= 0; // there are no such arenas, and no break: any bound of theirs holds
+    case M_MXFAST:
+        return value >= 0 && value <= GLIBC_FAST_BYTES_MAX; // blocks are never kept unmerged
     case M_CHECK_ACTION:
+        return 1; // a misuse stops the program, as with glibc, which no longer asks either
+    case M_PERTURB:
+        return value == 0;
+    case M_MMAP_MAX:
     default:
         return 0; // refused
     }

@@ -189,6 +189,27 @@ static void arena_counts_are_answered_and_harmless(void **state)
     free(block);
 }
 
+// What bounds or tunes structures that are not there holds whatever its value, so programs that insist on it
+// go on: at most so many arenas, no bins of blocks kept unmerged, no room ahead of the break. A misuse stops
+// the program whatever M_CHECK_ACTION says, as with glibc since 2.26.
+static void what_holds_anyway_is_honoured(void **state)
+{
+    (void)state;
+    static const int counts[] = {1, 2, 8, 400, INT32_MAX};
+    for (size_t i = 0; i < COUNT_OF(counts); i++) {
+        assert_int_equal(mallopt(M_ARENA_MAX, counts[i]), 1);
+        assert_int_equal(mallopt(M_ARENA_TEST, counts[i]), 1);
+        assert_int_equal(mallopt(M_TOP_PAD, counts[i]), 1);
+    }
+    for (int bytes = 0; bytes <= 160; bytes += 16) {
+        assert_int_equal(mallopt(M_MXFAST, bytes), 1);
+    }
+    assert_int_equal(mallopt(M_MXFAST, 161), 0);
+    assert_int_equal(mallopt(M_MXFAST, -1), 0);
+    assert_int_equal(mallopt(M_CHECK_ACTION, 3), 1);
+    assert_int_equal(mallopt(M_PERTURB, 0), 1);
+}
+
 static void unknown_parameters_are_refused(void **state)
 {
     (void)state;
@@ -207,6 +228,7 @@ int main(void)
         cmocka_unit_test(trim_threshold_is_honoured_or_refused),
         cmocka_unit_test(perturb_is_honoured_or_refused),
         cmocka_unit_test(arena_counts_are_answered_and_harmless),
+        cmocka_unit_test(what_holds_anyway_is_honoured),
         cmocka_unit_test(unknown_parameters_are_refused),
     };
     return suite_run(tests);
