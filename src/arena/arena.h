@@ -10,6 +10,10 @@
 //          dirty_slices = sum of the dirty bits of all chunks
 //          the slice of the primary arena whose header is in slot 0 is never handed out
 //
+//          the headers and remote parts of an arena stay when it goes back, as all structures of
+//          ours do: threads that have freed a block look at them once more, and what was posted to
+//          a heap (slab_remote.h) may lie on its stack yet. The next arena uses them.
+//
 //   one reservation:  | tables | guard | slab headers | guard | remote parts | guard | blocks ... |
 #ifndef MALLOW_ARENA_ARENA_H
 #define MALLOW_ARENA_ARENA_H
@@ -28,8 +32,9 @@ struct arena {
     struct slab_remote *remotes; // table of remote parts, in the same order
     size_t slot_mask;            // primary: slot = address / slice, masked; the table wraps round
     size_t rotation;             // slot of slice 0
-    uintptr_t reserved_address;  // the whole reservation
-    size_t reserved_bytes;
+    uintptr_t table_address;     // the tables and their guards: once reserved, they stay
+    size_t table_bytes;
+    size_t table_slices;         // how many slices they have room for; 0: there are none
     // Changes with every span.
     size_t committed_slices;     // readable and writable, from below
     size_t giant_slices;         // on giant pages, from below (arena_giant.h)
@@ -81,7 +86,7 @@ struct arena_set {
     struct arena primary;
     struct os_lock lock;
     struct arena *secondary;        // under lock
-    struct arena *recycled;         // structures of arenas that were given back; under lock
+    struct arena *recycled;         // arenas given back, all but the blocks; under lock
     size_t secondary_bytes;         // size of a new one
     size_t dirty_slices;            // written under lock (arena_set_dirty_locked), read by any
     size_t trim_slices;             // beyond this many dirty slices, some are to be purged
@@ -302,7 +307,7 @@ MALLOW_INTERNAL size_t arena_decommit_locked(struct arena_set *set, struct arena
 // A new secondary arena. Lock held.
 MALLOW_INTERNAL struct arena *arena_add_locked(struct arena_set *set);
 
-// Unmaps a secondary arena that is wholly free. Lock held.
+// Unmaps the blocks of a secondary arena that is wholly free. Lock held.
 MALLOW_INTERNAL bool arena_remove_locked(struct arena_set *set, struct arena *arena);
 
 // Reserves `bytes` (a multiple of a chunk) for blocks, and the tables. `masked`: `bytes` is a power

@@ -75,15 +75,16 @@ static bool arena_commit_headers(struct arena *arena, struct os *os, size_t slic
     return true;
 }
 
-// What an arena's headers and remote parts are charged, and all of its tables.
+// What an arena's headers and remote parts are charged.
 static size_t arena_header_charge(const struct arena *arena) {
     return (arena->header_slices + arena->remote_slices) * sizeof(struct slab);
 }
 
-static size_t arena_table_charge(const struct arena *arena) {
-    const bool has_groups = arena->map.chunk_count > CHUNK_GROUP_CHUNKS;
-    return arena_header_charge(arena) +
-           (has_groups ? arena_layout_of(arena->slice_count).table_bytes : 0);
+// The same of its chunk map's groups beyond the first.
+static size_t arena_group_charge(const struct arena *arena) {
+    return arena->map.chunk_count > CHUNK_GROUP_CHUNKS
+               ? arena_layout_of(arena->slice_count).table_bytes
+               : 0;
 }
 
 // Address space for `bytes` of blocks at a multiple of `base_align`, with `head_bytes` before it.
@@ -107,25 +108,35 @@ static uintptr_t arena_reserve_space(struct os *os, size_t head_bytes, size_t by
     return base;
 }
 
+// An arena of blocks from `base` on, of which none is committed.
+static void arena_begin(struct arena *arena, uintptr_t base, size_t slice_count) {
+    arena->map = (struct chunk_map){
+        .more = (struct chunk_group *)(arena->table_address + ARENA_TABLE_ALIGN),
+        .chunk_count = (unsigned)bits_min(arena_chunk_count(slice_count), CHUNK_GROUP_CHUNKS),
+    };
+    arena->base = base;
+    arena->slice_count = slice_count;
+    arena->committed_slices = 0;
+    arena->free_slices = 0;
+}
+
 MALLOW_INTERNAL bool arena_reserve(struct arena *arena, struct os *os, size_t bytes, bool masked) {
     const size_t slice_count = bytes >> MALLOW_SLICE_SHIFT;
     const struct arena_layout layout = arena_layout_of(slice_count);
-    const size_t head_bytes = bits_align_up(layout.total_bytes, MALLOW_CHUNK_BYTES);
     // Whole batches of headers lie side by side, also where the table wraps round.
     const size_t base_align = !masked           ? MALLOW_CHUNK_BYTES
                               : os->wants_giant ? OS_GIANT_BYTES
                                                 : bits_min(bytes, ARENA_BATCH_BYTES);
-    const uintptr_t base = arena_reserve_space(os, head_bytes, bytes, base_align);
+    const uintptr_t base = arena_reserve_space(os, layout.total_bytes, bytes, base_align);
     if (base == 0) {
         return false;
     }
-    const uintptr_t address = base - head_bytes;
+    const uintptr_t address = base - layout.total_bytes;
     const uintptr_t tables = address + ARENA_TABLE_ALIGN;
     const uintptr_t headers = tables + layout.table_bytes + ARENA_TABLE_ALIGN;
     const uintptr_t remotes = headers + layout.header_bytes + ARENA_TABLE_ALIGN;
     arena->slabs = (struct slab *)headers;
     arena->remotes = (struct slab_remote *)remotes;
-    arena->slice_count = slice_count;
     arena->header_slices = 0;
     arena->remote_slices = 0;
     arena->slot_mask = masked ? slice_count - 1 : SIZE_MAX;
@@ -134,21 +145,26 @@ MALLOW_INTERNAL bool arena_reserve(struct arena *arena, struct os *os, size_t by
     // about. They become writable in batches.
     if (!os_commit_readable(os, headers, layout.header_bytes) ||
         !arena_commit_headers(arena, os, 1)) {
-        (void)os_unmap(os, address, head_bytes + bytes);
+        (void)os_unmap(os, address, layout.total_bytes + bytes);
         os_charge_release(os, arena_header_charge(arena));
-        arena->slice_count = 0;
+        arena->header_slices = 0;
+        arena->remote_slices = 0;
         return false;
     }
-    arena->map = (struct chunk_map){
-        .more = (struct chunk_group *)tables,
-        .chunk_count = (unsigned)bits_min(arena_chunk_count(slice_count), CHUNK_GROUP_CHUNKS),
-    };
-    arena->base = base;
-    arena->committed_slices = 0;
-    arena->free_slices = 0;
-    arena->reserved_address = address;
-    arena->reserved_bytes = head_bytes + bytes;
+    arena->table_address = address;
+    arena->table_bytes = layout.total_bytes;
+    arena->table_slices = slice_count;
+    arena_begin(arena, base, slice_count);
     return true;
+}
+
+// The same for an arena that was given back, whose tables are large enough.
+static bool arena_reserve_again(struct arena *arena, struct os *os, size_t bytes) {
+    const uintptr_t base = arena_reserve_space(os, 0, bytes, MALLOW_CHUNK_BYTES);
+    if (base != 0) {
+        arena_begin(arena, base, bytes >> MALLOW_SLICE_SHIFT);
+    }
+    return base != 0;
 }
 
 // Commits the chunk map's groups beyond the first, if slices up to `slice_count` need them.
@@ -409,34 +425,66 @@ static bool arena_register(struct arena_set *set, const struct arena *arena, uin
     return done;
 }
 
-MALLOW_INTERNAL struct arena *arena_add_locked(struct arena_set *set) {
-    struct arena *arena = set->recycled;
+// One that was given back and whose tables have room for so many slices; 0: one without tables.
+static struct arena *arena_take_recycled_locked(struct arena_set *set, size_t slice_count) {
+    struct arena **link = &set->recycled;
+    while (*link != NULL && (slice_count != 0 ? (*link)->table_slices < slice_count
+                                              : (*link)->table_slices != 0)) {
+        link = &(*link)->next;
+    }
+    struct arena *const arena = *link;
     if (arena != NULL) {
-        set->recycled = arena->next;
-    } else {
+        *link = arena->next;
+    }
+    return arena;
+}
+
+static void arena_recycle_locked(struct arena_set *set, struct arena *arena) {
+    arena->slice_count = 0;
+    arena->free_slices = 0;
+    __atomic_store_n(&arena->committed_slices, 0, __ATOMIC_RELEASE);
+    arena->next = set->recycled;
+    set->recycled = arena;
+}
+
+// With tables that are there already, if any are large enough; NULL: no memory for a new one.
+static struct arena *arena_find_locked(struct arena_set *set, size_t bytes, bool *reserved) {
+    struct arena *arena = arena_take_recycled_locked(set, bytes >> MALLOW_SLICE_SHIFT);
+    if (arena != NULL) {
+        *reserved = arena_reserve_again(arena, set->os, bytes);
+        return arena;
+    }
+    arena = arena_take_recycled_locked(set, 0);
+    if (arena == NULL) {
         arena = meta_take(set->meta, sizeof *arena);
     }
-    if (arena == NULL) {
-        return NULL;
-    }
-    size_t bytes = set->secondary_bytes;
-    while (bytes >= MALLOW_ARENA_BYTES_MIN &&
-           !arena_reserve(arena, set->os, bytes, false)) {
-        bytes = bits_align_down(bytes / 2, MALLOW_CHUNK_BYTES);
-    }
-    if (bytes < MALLOW_ARENA_BYTES_MIN || !arena_register(set, arena, (uintptr_t)arena | 1)) {
-        if (bytes >= MALLOW_ARENA_BYTES_MIN) {
-            (void)arena_register(set, arena, 0);
-            (void)os_unmap(set->os, arena->reserved_address, arena->reserved_bytes);
-            os_charge_release(set->os, arena_table_charge(arena));
-        }
-        arena->next = set->recycled;
-        set->recycled = arena;
-        return NULL;
-    }
-    arena->next = set->secondary;
-    set->secondary = arena;
+    *reserved = arena != NULL && arena_reserve(arena, set->os, bytes, false);
     return arena;
+}
+
+MALLOW_INTERNAL struct arena *arena_add_locked(struct arena_set *set) {
+    for (size_t bytes = set->secondary_bytes; bytes >= MALLOW_ARENA_BYTES_MIN;
+         bytes = bits_align_down(bytes / 2, MALLOW_CHUNK_BYTES)) {
+        bool reserved;
+        struct arena *const arena = arena_find_locked(set, bytes, &reserved);
+        if (arena == NULL) {
+            return NULL;
+        }
+        if (reserved && arena_register(set, arena, (uintptr_t)arena | 1)) {
+            arena->next = set->secondary;
+            set->secondary = arena;
+            return arena;
+        }
+        if (reserved) {
+            (void)arena_register(set, arena, 0);
+            (void)os_unmap(set->os, arena->base, bytes);
+        }
+        arena_recycle_locked(set, arena);
+        if (reserved) {
+            return NULL;
+        }
+    }
+    return NULL;
 }
 
 MALLOW_INTERNAL bool arena_forget_notes(struct arena_set *set, struct arena *arena) {
@@ -456,26 +504,28 @@ MALLOW_INTERNAL bool arena_remove_locked(struct arena_set *set, struct arena *ar
         arena->visit = ARENA_VISITED_AND_DUE;
         return false;
     }
-    const size_t charged = arena_table_charge(arena);
+    const size_t group_bytes = arena_group_charge(arena);
     size_t dirty_count = 0; // not 0 where the kernel refused to purge
     for (unsigned i = 0; i < arena->map.chunk_count; i++) {
         dirty_count += bits_count(chunk_map_chunk(&arena->map, i)->dirty_mask);
     }
     (void)arena_register(set, arena, 0);
-    if (!os_unmap(set->os, arena->reserved_address, arena->reserved_bytes)) {
+    if (!os_unmap(set->os, arena->base, arena->slice_count << MALLOW_SLICE_SHIFT)) {
         (void)arena_register(set, arena, (uintptr_t)arena | 1);
         return false;
+    }
+    if (group_bytes != 0) {
+        (void)os_decommit(set->os, (uintptr_t)arena->map.more, group_bytes);
     }
     (void)arena_forget_notes(set, arena);
     set->given = NULL; // may have been of this one
     arena_less_dirty_locked(set, dirty_count);
-    os_charge_release(set->os, charged + (dirty_count << MALLOW_SLICE_SHIFT));
+    os_charge_release(set->os, group_bytes + (dirty_count << MALLOW_SLICE_SHIFT));
     struct arena **link = &set->secondary;
     while (*link != arena) {
         link = &(*link)->next;
     }
     *link = arena->next;
-    arena->next = set->recycled;
-    set->recycled = arena;
+    arena_recycle_locked(set, arena);
     return true;
 }

@@ -63,7 +63,8 @@ MALLOW_RACY_READ static void snapshot_add_arena(struct snapshot *snapshot,
         }
     }
     snapshot->committed_bytes += (uint64_t)arena->committed_slices << MALLOW_SLICE_SHIFT;
-    snapshot->reserved_bytes += arena->reserved_bytes;
+    snapshot->reserved_bytes +=
+        arena->table_bytes + ((uint64_t)arena->slice_count << MALLOW_SLICE_SHIFT);
     snapshot->meta_bytes += 2 * arena->header_slices * sizeof(struct slab);
 }
 
@@ -83,6 +84,9 @@ MALLOW_INTERNAL void snapshot_take(const struct observe_sources *sources,
     }
     for (const struct arena *arena = arenas->secondary; arena != NULL; arena = arena->next) {
         snapshot_add_arena(snapshot, arena, own);
+    }
+    for (const struct arena *arena = arenas->recycled; arena != NULL; arena = arena->next) {
+        snapshot_add_arena(snapshot, arena, own); // its tables
     }
     snapshot->free_dirty_bytes = (uint64_t)arenas->dirty_slices << MALLOW_SLICE_SHIFT;
     os_lock_drop(&arenas->lock);
@@ -116,14 +120,12 @@ MALLOW_INTERNAL void snapshot_take(const struct observe_sources *sources,
 }
 
 static uint64_t snapshot_resident_of(const struct os *os, const struct arena *arena) {
-    const uintptr_t start = arena->reserved_address;
     // RSS does not count giant pages.
     const size_t first = bits_min(arena->giant_slices, arena->committed_slices);
     const uintptr_t blocks = arena->base + (first << MALLOW_SLICE_SHIFT);
     const uintptr_t end = arena->base + (arena->committed_slices << MALLOW_SLICE_SHIFT);
-    return arena->slice_count != 0 ? os_resident(os, start, arena->base - start) +
-                                         os_resident(os, blocks, end - blocks)
-                                   : 0;
+    const uint64_t table_bytes = os_resident(os, arena->table_address, arena->table_bytes);
+    return table_bytes + (arena->slice_count != 0 ? os_resident(os, blocks, end - blocks) : 0);
 }
 
 MALLOW_INTERNAL void snapshot_measure(const struct observe_sources *sources,
@@ -134,6 +136,9 @@ MALLOW_INTERNAL void snapshot_measure(const struct observe_sources *sources,
     os_lock_take(&arenas->lock);
     uint64_t bytes = snapshot_resident_of(os, &arenas->primary);
     for (const struct arena *arena = arenas->secondary; arena != NULL; arena = arena->next) {
+        bytes += snapshot_resident_of(os, arena);
+    }
+    for (const struct arena *arena = arenas->recycled; arena != NULL; arena = arena->next) {
         bytes += snapshot_resident_of(os, arena);
     }
     os_lock_drop(&arenas->lock);

@@ -34,11 +34,10 @@ CASE(the_primary_arena_is_a_power_of_two_and_commits_nothing) {
     assert_int_equal(primary->slice_count, WORLD_SLICES);
     assert_int_equal(primary->base % MALLOW_CHUNK_BYTES, 0);
     assert_int_equal(primary->committed_slices, 0);
-    assert_true(primary->reserved_address < (uintptr_t)primary->slabs);
+    assert_true(primary->table_address < (uintptr_t)primary->slabs);
     assert_true((uintptr_t)&primary->slabs[WORLD_SLICES] <= (uintptr_t)primary->remotes);
     assert_true((uintptr_t)&primary->remotes[WORLD_SLICES] <= primary->base);
-    assert_int_equal(primary->reserved_address + primary->reserved_bytes,
-                     primary->base + WORLD_RESERVE_BYTES);
+    assert_int_equal(primary->table_address + primary->table_bytes, primary->base);
     arena_world_check(&world);
 }
 
@@ -64,7 +63,7 @@ CASE(the_map_s_further_groups_are_committed_with_the_first_chunk_that_needs_them
     assert_int_equal(arena_purge_all(&large),
                      (CHUNKS_TAKEN * MALLOW_CHUNK_SLICES - 1) * MALLOW_SLICE_BYTES);
     assert_null(large.secondary);
-    assert_true(os_unmap(&world.os, arena->reserved_address, arena->reserved_bytes));
+    arena_world_unmap(&world.os, arena);
 }
 
 CASE(headers_are_found_by_masking_the_address_wherever_the_arena_lies) {
@@ -91,7 +90,7 @@ CASE(headers_are_found_by_masking_the_address_wherever_the_arena_lies) {
             atomic_store(&remote->posted, 1); // writable
         }
         assert_null(large.secondary);
-        assert_true(os_unmap(&world.os, arena->reserved_address, arena->reserved_bytes));
+        arena_world_unmap(&world.os, arena);
         spaces[try] = os_reserve(&world.os, ((size_t)48 << 20) * (try + 1), world.os.page_bytes);
     }
     for (unsigned try = 0; try < TRIES; try++) {
@@ -106,8 +105,7 @@ CASE(an_odd_reservation_is_rounded_down_and_a_tiny_one_up_to_a_chunk) {
         struct arena_set small = {.dirty_slices = 0};
         arena_set_init(&small, &world.os, &world.meta, &world.map, wanted[i]);
         assert_int_equal(small.primary.slice_count << MALLOW_SLICE_SHIFT, got[i]);
-        assert_true(os_unmap(&world.os, small.primary.reserved_address,
-                             small.primary.reserved_bytes));
+        arena_world_unmap(&world.os, &small.primary);
     }
 }
 
@@ -128,7 +126,7 @@ CASE(an_arena_of_one_chunk_has_no_whole_chunk_to_give) {
         (void)arena_purge_all(&small); // secondary arenas go
     }
     alarm(0);
-    assert_true(os_unmap(&world.os, small.primary.reserved_address, small.primary.reserved_bytes));
+    arena_world_unmap(&world.os, &small.primary);
 }
 
 CASE(little_address_space_makes_small_arenas) {
@@ -138,7 +136,7 @@ CASE(little_address_space_makes_small_arenas) {
     arena_set_init(&small, &limited, &world.meta, &world.map, (size_t)1 << 36);
     assert_int_equal(small.primary.slice_count << MALLOW_SLICE_SHIFT, 4 << 20);
     assert_int_equal(small.secondary_bytes, 4 << 20);
-    assert_true(os_unmap(&world.os, small.primary.reserved_address, small.primary.reserved_bytes));
+    arena_world_unmap(&world.os, &small.primary);
 }
 
 CASE(every_header_can_be_read_before_its_slice_is_committed) {
@@ -225,6 +223,96 @@ CASE(a_secondary_arena_that_is_wholly_free_goes_back_and_its_structure_is_used_a
     assert_ptr_equal(set->secondary, structure);
     // The map's nodes may lie elsewhere this time; no new arena structure, which is larger.
     assert_true(world.meta.used_bytes - meta_before <= 2 * sizeof(struct address_map_node));
+}
+
+CASE(the_tables_of_an_arena_stay_when_it_goes_back_and_serve_the_next) {
+    struct arena_span spans[CHUNKS];
+    use_primary_up(spans);
+    for (unsigned round = 0; round < 3; round++) {
+        const struct arena_span span = arena_take(set, 4, 1);
+        struct slab *const slab = span.slab;
+        assert_non_null(slab);
+        assert_true(span.zeroed);
+        struct arena *const arena = set->secondary;
+        const struct slab *const slabs = arena->slabs;
+        slab_init_large(slab, span.address, 4, 4 * MALLOW_SLICE_BYTES);
+        struct slab_remote *const remote = arena_remote_of(set, slab);
+        atomic_store(&remote->posted, 1); // on some heap's stack
+        remote->slab = slab;
+        slab_clear(slab);
+        arena_give(set, slab, 4);
+        // Held: what the tables need, before and after.
+        (void)arena_purge_all(set);
+        assert_null(set->secondary);
+        arena_world_check(&world);
+        assert_int_equal(atomic_load(&remote->posted), 1);
+        assert_ptr_equal(remote->slab, slab);
+        assert_int_equal(slab->kind, SLAB_NONE);
+        // Less address space: an arena that is smaller, with the same tables.
+        set->secondary_bytes = MALLOW_CHUNK_BYTES << (round % 2);
+        const uint64_t held = world.os.charge.held_bytes;
+        const struct arena_span again = arena_take(set, 1, 1);
+        assert_int_equal(world.os.charge.held_bytes, held + MALLOW_SLICE_BYTES);
+        assert_ptr_equal(set->secondary, arena);
+        assert_ptr_equal(arena->slabs, slabs);
+        assert_int_equal(arena->slice_count, set->secondary_bytes >> MALLOW_SLICE_SHIFT);
+        assert_ptr_equal(again.slab, slab);
+        assert_int_equal(atomic_load(&remote->posted), 1);
+        memset((void *)again.address, 0x5a, MALLOW_SLICE_BYTES);
+        arena_world_check(&world);
+        arena_give(set, again.slab, 1);
+        (void)arena_purge_all(set);
+        assert_null(set->secondary);
+        assert_null(arena_of(set, again.address));
+        set->secondary_bytes = 2 * MALLOW_CHUNK_BYTES;
+    }
+}
+
+CASE(tables_that_are_too_small_wait_for_an_arena_that_fits) {
+    struct arena_span spans[CHUNKS];
+    use_primary_up(spans);
+    set->secondary_bytes = MALLOW_CHUNK_BYTES;
+    arena_give(set, arena_take(set, 1, 1).slab, 1);
+    (void)arena_purge_all(set);
+    struct arena *const small = set->recycled;
+    assert_non_null(small);
+    set->secondary_bytes = 2 * MALLOW_CHUNK_BYTES;
+    const struct arena_span span = arena_take(set, 1, 1);
+    assert_ptr_equal(set->recycled, small);
+    assert_int_equal(set->secondary->slice_count, 2 * MALLOW_CHUNK_SLICES);
+    arena_give(set, span.slab, 1);
+    (void)arena_purge_all(set);
+    assert_null(set->secondary);
+    set->secondary_bytes = MALLOW_CHUNK_BYTES;
+    for (unsigned i = 0; i < 2; i++) { // whichever comes first
+        assert_non_null(arena_take(set, MALLOW_CHUNK_SLICES, 1).slab);
+        arena_world_check(&world);
+    }
+    assert_null(set->recycled);
+}
+
+// 256 MiB have chunks beyond the first group.
+CASE(a_large_arena_s_further_groups_come_and_go) {
+    struct arena_span spans[CHUNKS];
+    use_primary_up(spans);
+    set->secondary_bytes = MALLOW_SECONDARY_ARENA_BYTES;
+    enum { TAKEN = CHUNK_GROUP_CHUNKS + 2 };
+    for (unsigned round = 0; round < 2; round++) {
+        static struct arena_span more[TAKEN];
+        for (unsigned i = 0; i < TAKEN; i++) {
+            more[i] = arena_take(set, MALLOW_CHUNK_SLICES, 1);
+            assert_non_null(more[i].slab);
+            assert_ptr_equal(arena_of(set, more[i].address), set->secondary);
+        }
+        assert_true(set->secondary->map.chunk_count > CHUNK_GROUP_CHUNKS);
+        arena_world_check(&world);
+        for (unsigned i = 0; i < TAKEN; i++) {
+            arena_give(set, more[i].slab, MALLOW_CHUNK_SLICES);
+        }
+        (void)arena_purge_all(set);
+        assert_null(set->secondary);
+        arena_world_check(&world);
+    }
 }
 
 CASE(several_secondary_arenas_are_told_apart) {
@@ -322,6 +410,9 @@ int main(void) {
         ARENA_CASE(arena_of_knows_committed_slices_and_answers_any_value),
         ARENA_CASE(a_secondary_arena_serves_when_the_primary_is_used_up),
         ARENA_CASE(a_secondary_arena_that_is_wholly_free_goes_back_and_its_structure_is_used_again),
+        ARENA_CASE(the_tables_of_an_arena_stay_when_it_goes_back_and_serve_the_next),
+        ARENA_CASE(tables_that_are_too_small_wait_for_an_arena_that_fits),
+        ARENA_CASE(a_large_arena_s_further_groups_come_and_go),
         ARENA_CASE(several_secondary_arenas_are_told_apart),
         ARENA_CASE(what_is_fixed_is_all_there_is_once_the_kernel_is_sealed_off),
         ARENA_CASE(more_than_the_arena_cannot_be_fixed),

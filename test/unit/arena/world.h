@@ -29,14 +29,25 @@ static inline void arena_world_begin(struct arena_world *world) {
     world->arenas.trim_slices = SIZE_MAX;
 }
 
+static inline void arena_world_unmap(struct os *os, const struct arena *arena) {
+    if (arena->table_bytes != 0) {
+        assert_true(os_unmap(os, arena->table_address, arena->table_bytes));
+    }
+    if (arena->slice_count != 0) {
+        assert_true(os_unmap(os, arena->base, arena->slice_count << MALLOW_SLICE_SHIFT));
+    }
+}
+
 // The kernel takes all of it back, so that many cases can follow each other where address space is
 // limited.
 static inline void arena_world_end(struct arena_world *world) {
     for (struct arena *arena = world->arenas.secondary; arena != NULL; arena = arena->next) {
-        (void)os_unmap(&world->os, arena->reserved_address, arena->reserved_bytes);
+        arena_world_unmap(&world->os, arena);
     }
-    (void)os_unmap(&world->os, world->arenas.primary.reserved_address,
-                   world->arenas.primary.reserved_bytes);
+    for (struct arena *arena = world->arenas.recycled; arena != NULL; arena = arena->next) {
+        arena_world_unmap(&world->os, arena);
+    }
+    arena_world_unmap(&world->os, &world->arenas.primary);
     if (world->meta.region != 0) {
         const size_t page_bytes = world->os.page_bytes;
         (void)os_unmap(&world->os, world->meta.region_end - META_REGION_BYTES - page_bytes,
@@ -79,6 +90,9 @@ static inline size_t arena_world_check_set(const struct arena_set *set) {
     arena_world_add(&set->primary, &dirty, &held);
     for (const struct arena *arena = set->secondary; arena != NULL; arena = arena->next) {
         arena_world_add(arena, &dirty, &held);
+    }
+    for (const struct arena *arena = set->recycled; arena != NULL; arena = arena->next) {
+        held += (arena->header_slices + arena->remote_slices) * sizeof(struct slab);
     }
     assert_int_equal(set->dirty_slices, dirty);
     return held + (dirty << MALLOW_SLICE_SHIFT);

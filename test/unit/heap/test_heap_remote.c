@@ -463,6 +463,40 @@ static void free_the_others(void) {
     heap_release_spare(heap);
 }
 
+// Its post stays on the heap's stack, and outlives even the arena.
+CASE(a_slab_that_all_others_have_freed_may_go_with_its_arena_before_its_post_is_handled) {
+    struct arena_set *const arenas = &world.arena.arenas;
+    const unsigned capacity = size_class_capacity(size_class_of(BYTES));
+    struct arena_span chunk;
+    struct arena_span in_primary = {.slab = NULL};
+    assert_true(capacity <= MANY);
+    while (chunk = arena_take(arenas, MALLOW_CHUNK_SLICES, 1), arenas->secondary == NULL) {
+        in_primary = chunk;
+    }
+    struct arena_span slice;
+    do {
+        slice = arena_take(arenas, 1, 1);
+    } while (arena_of(arenas, slice.address) == &arenas->primary);
+    for (unsigned i = 0; i < capacity; i++) {
+        blocks[i] = heap_allocate(heap, BYTES, false);
+        assert_ptr_equal(arena_of(arenas, blocks[i]), arenas->secondary);
+    }
+    arena_give(arenas, slice.slab, 1);
+    arena_give(arenas, chunk.slab, MALLOW_CHUNK_SLICES);
+    arena_give(arenas, in_primary.slab, MALLOW_CHUNK_SLICES);
+    const uintptr_t next = heap_allocate(heap, BYTES, false); // the slab is full
+    assert_ptr_equal(arena_of(arenas, next), &arenas->primary);
+    for (unsigned i = 0; i < capacity; i++) {
+        free_elsewhere(blocks[i]);
+    }
+    assert_int_equal(posts(heap), 1);
+    (void)arena_purge_all(arenas);
+    assert_null(arenas->secondary);
+    assert_int_equal(heap_drain(heap, 10, true), 1);
+    assert_int_equal(posts_waiting(heap), 0);
+    heap_world_check(&world, heap);
+}
+
 CASE(a_pending_slab_with_a_block_freed_twice_is_not_given_up) {
     struct slab *const slab = slab_with_a_block_freed_twice();
     // As if the second block had been collected alone: the slab is to become wholly free.
@@ -666,6 +700,8 @@ int main(void) {
         HEAP_CASE(near_freeing_says_whether_more_than_a_bit_has_changed),
         HEAP_CASE(a_second_free_in_a_pending_slab_is_found),
         HEAP_CASE(a_block_freed_twice_in_a_pending_slab_is_found_before_it_is_handed_out_again),
+        HEAP_CASE(
+            a_slab_that_all_others_have_freed_may_go_with_its_arena_before_its_post_is_handled),
         HEAP_CASE(a_pending_slab_with_a_block_freed_twice_is_not_given_up),
         HEAP_CASE(a_block_of_the_word_in_use_freed_twice_is_found_at_once),
         HEAP_CASE(a_post_follows_a_slab_that_has_moved_to_another_heap),
