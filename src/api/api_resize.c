@@ -58,7 +58,7 @@ static void resize_free(struct process *process, const struct heap_block *found,
     if (found->kind == HEAP_BLOCK_HUGE) {
         const bool may_enter = os_entries(&process->os) == entries &&
                                heap_thread.effort < MALLOW_CALL_EFFORT;
-        if (huge_give(&process->huges, (uintptr_t)block, may_enter)) {
+        if (huge_give_record(&process->huges, found->huge, (uintptr_t)block, may_enter)) {
             return;
         }
     } else {
@@ -137,10 +137,9 @@ MALLOW_INTERNAL MALLOW_NOINLINE void *api_reallocate(void *block, size_t size,
     struct process *const process = process_ready();
     const uint64_t entries = os_entries(&process->os);
     heap_begin_effort();
-    struct heap_block found;
-    if (!heap_identify_near(heap_current(), (uintptr_t)block, &found)) {
-        found = heap_identify(&process->shared, (uintptr_t)block);
-    }
+    const struct heap_block found =
+        usable_bytes != 0 ? heap_own_block(heap_current(), (uintptr_t)block, usable_bytes)
+                          : heap_identify(&process->shared, (uintptr_t)block);
     if (unlikely(found.kind == HEAP_BLOCK_NONE)) {
         heap_report_misuse(&process->shared, (uintptr_t)block, "realloc");
         return resize_foreign(process, block, size);

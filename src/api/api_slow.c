@@ -67,7 +67,8 @@ MALLOW_INLINE void *api_allocate_slow(size_t size, struct heap *heap, bool zeroe
         return api_exhausted(size, plain, zeroed);
     }
     if (unlikely(heap->shared->os->polls_growth) &&
-        atomic_load_explicit(&heap->shared->os->work, memory_order_relaxed) != 0) {
+        atomic_load_explicit(&heap->shared->os->work, memory_order_relaxed) != 0 &&
+        worker_is_none(&process_ready()->worker)) {
         worker_poll(&process_ready()->worker, caller, false); // growth, too, may be work
     }
     return (void *)address;

@@ -92,12 +92,21 @@ static void arena_take_at_locked(struct arena_set *set, struct arena *arena,
     arena->free_slices -= slice_count;
 }
 
-MALLOW_INLINE void arena_span_set(const struct arena *arena, struct chunk_place place,
-                                  unsigned dirty_count, struct arena_span *span) {
-    const size_t slice = (size_t)place.chunk_index * MALLOW_CHUNK_SLICES + place.slice_index;
+MALLOW_INLINE void arena_span_set(const struct arena *arena, unsigned chunk_index,
+                                  unsigned slice_index, unsigned dirty_count,
+                                  struct arena_span *span) {
+    const size_t slice = (size_t)chunk_index * MALLOW_CHUNK_SLICES + slice_index;
     span->slab = &arena->slabs[arena_slot_of(arena, slice)];
     span->address = arena->base + (slice << MALLOW_SLICE_SHIFT);
-    span->zeroed = dirty_count == 0 && !arena_is_giant(arena, place.chunk_index);
+    span->zeroed = dirty_count == 0 && !arena_is_giant(arena, chunk_index);
+}
+
+// Charges free slices whose pages are not there, unless they are on giant pages.
+MALLOW_INLINE bool arena_charge_clean_locked(struct arena_set *set, const struct arena *arena,
+                                             unsigned chunk_index, unsigned clean_count,
+                                             enum os_charge_level level) {
+    return unlikely(arena_is_giant(arena, chunk_index)) || clean_count == 0 ||
+           os_charge_take(set->os, level, (size_t)clean_count << MALLOW_SLICE_SHIFT);
 }
 
 // Free slices that have their pages still are charged already; the others are now. *dirty_count:
@@ -107,11 +116,8 @@ static bool arena_charge_locked(struct arena_set *set, const struct arena *arena
                                 enum os_charge_level level, unsigned *dirty_count) {
     *dirty_count =
         chunk_map_dirty(&arena->map, place.chunk_index, place.slice_index, slice_count);
-    if (unlikely(arena_is_giant(arena, place.chunk_index))) {
-        return true;
-    }
-    return os_charge_take(set->os, level,
-                          (size_t)(slice_count - *dirty_count) << MALLOW_SLICE_SHIFT);
+    return arena_charge_clean_locked(set, arena, place.chunk_index, slice_count - *dirty_count,
+                                     level);
 }
 
 MALLOW_INTERNAL void arena_prepare(struct arena_set *set) {
@@ -141,21 +147,26 @@ MALLOW_INLINE bool arena_take_free_locked(struct arena_set *set, struct arena *a
     if (unlikely(arena->free_slices < slice_count)) {
         return false;
     }
-    const struct chunk_place place =
-        chunk_map_find(&arena->map, slice_count, request->align_slices);
-    if (unlikely(!place.found)) {
+    struct chunk_taken taken;
+    if (unlikely(!chunk_map_find_and_take(&arena->map, slice_count, request->align_slices,
+                                          &taken))) {
         return false;
     }
-    unsigned dirty_count;
-    span->refused =
-        !arena_charge_locked(set, arena, place, slice_count, request->level, &dirty_count);
-    if (likely(!span->refused)) {
-        arena_take_at_locked(set, arena, place, slice_count, dirty_count);
-        arena_span_set(arena, place, dirty_count, span);
-        if (set->low == ARENA_NOT_LOW && arena == &set->primary &&
-            unlikely(!arena_has_ahead(arena))) {
-            arena_note_low_locked(set, false);
-        }
+    span->refused = unlikely(!arena_charge_clean_locked(set, arena, taken.chunk_index,
+                                                        slice_count - taken.dirty_count,
+                                                        request->level));
+    if (unlikely(span->refused)) {
+        chunk_map_untake(&arena->map, slice_count, &taken);
+        return true;
+    }
+    if (taken.dirty_count != 0) {
+        arena_less_dirty_locked(set, taken.dirty_count);
+    }
+    arena->free_slices -= slice_count;
+    arena_span_set(arena, taken.chunk_index, taken.slice_index, taken.dirty_count, span);
+    if (taken.emptied && set->low == ARENA_NOT_LOW && arena == &set->primary &&
+        unlikely(!arena_has_ahead(arena))) {
+        arena_note_low_locked(set, false);
     }
     return true;
 }
@@ -212,7 +223,7 @@ static MALLOW_NOINLINE bool arena_take_near_locked(struct arena_set *set,
     if (arena_charge_locked(set, arena, place, request->slice_count, request->level,
                             &dirty_count)) {
         arena_take_at_locked(set, arena, place, request->slice_count, dirty_count);
-        arena_span_set(arena, place, dirty_count, span);
+        arena_span_set(arena, place.chunk_index, place.slice_index, dirty_count, span);
         arena_node_taken_locked(set, place.chunk_index, mark);
     }
     return span->slab != NULL;
@@ -359,7 +370,7 @@ MALLOW_INTERNAL void arena_owe(struct arena_set *set, size_t bytes) {
     os_lock_drop(&set->lock);
 }
 
-MALLOW_INTERNAL void arena_settle(struct arena_set *set) {
+MALLOW_INTERNAL MALLOW_NOINLINE void arena_settle(struct arena_set *set) {
     os_lock_take(&set->lock);
     if (arena_owes(set) && !set->os->sealed) {
         const size_t released = arena_purge_step_locked(set);

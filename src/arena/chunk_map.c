@@ -7,17 +7,26 @@
 
 // How many of the run rows a chunk belongs to: its longest run decides, and the rows below follow.
 MALLOW_INLINE unsigned map_run_rows(uint32_t runs) {
-    unsigned rows = runs != 0;
+    if (runs == 0) {
+        return 0;
+    }
     runs &= runs >> 1;
-    rows += runs != 0;
+    if (runs == 0) {
+        return 1;
+    }
     runs &= runs >> 2;
-    rows += runs != 0;
+    if (runs == 0) {
+        return 2;
+    }
     runs &= runs >> 4;
-    rows += runs != 0;
+    if (runs == 0) {
+        return 3;
+    }
     runs &= runs >> 8;
-    rows += runs != 0;
-    runs &= runs >> 16;
-    return rows + (runs != 0);
+    if (runs == 0) {
+        return 4;
+    }
+    return (runs & (runs >> 16)) == 0 ? 5 : 6;
 }
 
 static_assert(CHUNK_MAP_RUN_ROWS == 6 && MALLOW_CHUNK_SLICES == 32, "one step a row");
@@ -35,48 +44,69 @@ MALLOW_INLINE void map_set_row(struct map_bits bits, unsigned row) {
     bits.summary[(size_t)row * MALLOW_ARENA_SUMMARY_WORDS] |= bits.group_bit;
 }
 
-MALLOW_INLINE void map_clear_row(struct map_bits bits, unsigned row) {
+// True: the group has no chunk in the row any more.
+MALLOW_INLINE bool map_clear_row(struct map_bits bits, unsigned row) {
     bits.group[row] &= ~bits.chunk_bit;
-    if (bits.group[row] == 0) {
-        bits.summary[(size_t)row * MALLOW_ARENA_SUMMARY_WORDS] &= ~bits.group_bit;
+    if (bits.group[row] != 0) {
+        return false;
     }
+    bits.summary[(size_t)row * MALLOW_ARENA_SUMMARY_WORDS] &= ~bits.group_bit;
+    return true;
 }
 
-static struct map_bits map_bits_of(struct chunk_map *map, unsigned chunk_index) {
-    const unsigned group_index = chunk_index / 64;
-    return (struct map_bits){chunk_map_group(map, group_index)->rows,
-                             &map->summary[0][group_index / 64],
-                             UINT64_C(1) << (chunk_index % 64),
-                             UINT64_C(1) << (group_index % 64)};
+// Where a chunk is in the map.
+struct map_at {
+    struct chunk_group *group;
+    unsigned group_index;
+    unsigned index; // in the group
+};
+
+MALLOW_INLINE struct map_at map_at(const struct chunk_map *map, unsigned chunk_index) {
+    const unsigned group_index = chunk_index / CHUNK_GROUP_CHUNKS;
+    return (struct map_at){chunk_map_group(map, group_index), group_index,
+                           chunk_index % CHUNK_GROUP_CHUNKS};
+}
+
+MALLOW_INLINE struct chunk *map_chunk(struct map_at at) {
+    return &at.group->chunks[at.index];
+}
+
+MALLOW_INLINE struct map_bits map_bits_of(struct chunk_map *map, struct map_at at) {
+    return (struct map_bits){at.group->rows, &map->summary[0][at.group_index / 64],
+                             UINT64_C(1) << at.index, UINT64_C(1) << (at.group_index % 64)};
 }
 
 // Takes slices away from a chunk's masks, and brings the bitmaps in line: a chunk has the rows up
-// to that of its longest run, so those that it loses are the ones above what is left.
-static void map_remove(struct chunk_map *map, unsigned chunk_index, uint32_t free_slices,
-                       uint32_t dirty_slices) {
-    struct chunk *const chunk = chunk_map_chunk(map, chunk_index);
-    const struct map_bits bits = map_bits_of(map, chunk_index);
+// to that of its longest run, so those that it loses are the ones above what is left. True: a row of
+// runs may have lost its last chunk.
+MALLOW_INLINE bool map_remove(struct chunk_map *map, struct map_at at, uint32_t free_slices,
+                              uint32_t dirty_slices) {
+    struct chunk *const chunk = map_chunk(at);
+    const struct map_bits bits = map_bits_of(map, at);
     const uint32_t dirty_mask = chunk->dirty_mask;
     chunk->free_mask &= ~free_slices;
     chunk->dirty_mask &= ~dirty_slices;
     check_assert((chunk->dirty_mask & ~chunk->free_mask) == 0);
     if (dirty_mask != 0 && chunk->dirty_mask == 0) {
-        map_clear_row(bits, CHUNK_MAP_DIRTY_ROW);
+        (void)map_clear_row(bits, CHUNK_MAP_DIRTY_ROW);
     }
     if (free_slices == 0) {
-        return;
+        return false;
     }
+    bool emptied = false;
     for (unsigned row = map_run_rows(chunk->free_mask);
          row < CHUNK_MAP_RUN_ROWS && (bits.group[row] & bits.chunk_bit) != 0; row++) {
-        map_clear_row(bits, row);
+        emptied = map_clear_row(bits, row); // the last is the one with the fewest chunks
     }
+    return emptied;
 }
 
 // Adds slices to a chunk's masks; the rows that it gains are the uppermost of those it has then.
 static void map_add(struct chunk_map *map, unsigned chunk_index, uint32_t free_slices,
                     uint32_t dirty_slices) {
-    struct chunk *const chunk = chunk_map_chunk(map, chunk_index);
-    const struct map_bits bits = map_bits_of(map, chunk_index);
+    const struct map_at at = map_at(map, chunk_index);
+    struct chunk *const chunk = map_chunk(at);
+    const struct map_bits bits = map_bits_of(map, at);
     check_assert((dirty_slices & ~free_slices) == 0 && (chunk->free_mask & free_slices) == 0);
     if (chunk->dirty_mask == 0 && dirty_slices != 0) {
         map_set_row(bits, CHUNK_MAP_DIRTY_ROW);
@@ -116,10 +146,6 @@ MALLOW_INTERNAL bool chunk_map_next(const struct chunk_map *map, unsigned row, u
     return false;
 }
 
-static struct chunk_place map_place(unsigned chunk_index, uint32_t starts) {
-    return (struct chunk_place){true, chunk_index, bits_lowest(starts)};
-}
-
 // Where in a chunk such a span could begin: with a dirty slice if there is such a place.
 MALLOW_INLINE uint32_t map_starts(const struct chunk *chunk, unsigned slice_count,
                                   uint32_t aligned) {
@@ -133,23 +159,22 @@ MALLOW_INTERNAL struct chunk_place chunk_map_find_in(const struct chunk_map *map
                                                      unsigned align_slices) {
     const uint32_t starts = map_starts(chunk_map_chunk(map, chunk_index), slice_count,
                                        chunk_mask_aligned(align_slices));
-    return starts != 0 ? map_place(chunk_index, starts) : (struct chunk_place){false, 0, 0};
+    return starts != 0 ? (struct chunk_place){true, chunk_index, bits_lowest(starts)}
+                       : (struct chunk_place){false, 0, 0};
 }
 
-// The first chunk that has a bit in `row`; NULL if none.
-MALLOW_INLINE const struct chunk *map_first(const struct chunk_map *map, unsigned row,
-                                            unsigned *chunk_index) {
+// The first chunk that has a bit in `row`; false if none.
+MALLOW_INLINE bool map_first(const struct chunk_map *map, unsigned row, struct map_at *at) {
     for (unsigned word = 0; word < map->word_count; word++) {
         const uint64_t summary = map->summary[row][word];
         if (summary != 0) {
-            const unsigned group_index = word * 64 + bits_lowest(summary);
-            const struct chunk_group *const group = chunk_map_group(map, group_index);
-            const unsigned index = bits_lowest(group->rows[row]);
-            *chunk_index = group_index * 64 + index;
-            return &group->chunks[index];
+            at->group_index = word * 64 + bits_lowest(summary);
+            at->group = chunk_map_group(map, at->group_index);
+            at->index = bits_lowest(at->group->rows[row]);
+            return true;
         }
     }
-    return NULL;
+    return false;
 }
 
 MALLOW_INTERNAL bool chunk_map_has(const struct chunk_map *map, unsigned row) {
@@ -161,52 +186,90 @@ MALLOW_INTERNAL bool chunk_map_has(const struct chunk_map *map, unsigned row) {
     return false;
 }
 
-static struct chunk_place map_find_slice(const struct chunk_map *map) {
-    unsigned chunk_index;
-    const struct chunk *chunk = map_first(map, CHUNK_MAP_DIRTY_ROW, &chunk_index);
-    if (chunk != NULL) {
-        return map_place(chunk_index, chunk->dirty_mask);
+// Where a single slice is, and one of a free span's begins: a bit at least, or 0 if there is none.
+MALLOW_INLINE uint32_t map_find_slice(const struct chunk_map *map, struct map_at *at) {
+    if (map_first(map, CHUNK_MAP_DIRTY_ROW, at)) {
+        return map_chunk(*at)->dirty_mask;
     }
-    chunk = map_first(map, 0, &chunk_index);
-    return chunk != NULL ? map_place(chunk_index, chunk->free_mask)
-                         : (struct chunk_place){false, 0, 0};
+    return map_first(map, 0, at) ? map_chunk(*at)->free_mask : 0;
 }
 
-MALLOW_INTERNAL struct chunk_place chunk_map_find(const struct chunk_map *map, unsigned slice_count,
-                                                  unsigned align_slices) {
-    if (slice_count == 1 && align_slices == 1) {
-        return map_find_slice(map);
-    }
-    // The first chunk of the row below may fit, that of the row above certainly does (whatever the
-    // alignment, in its last row).
+// The same of a span. The first chunk of the row below may fit, that of the row above certainly
+// does (whatever the alignment, in its last row).
+MALLOW_INLINE uint32_t map_find_span(const struct chunk_map *map, unsigned slice_count,
+                                     unsigned align_slices, struct map_at *at) {
     const uint32_t aligned = chunk_mask_aligned(align_slices);
     const unsigned certain = (unsigned)bits_min(
         bits_log2_ceil(slice_count + align_slices - 1), CHUNK_MAP_RUN_ROWS - 1);
     for (unsigned row = bits_highest(slice_count);; row = certain) {
-        unsigned chunk_index;
-        const struct chunk *const chunk = map_first(map, row, &chunk_index);
-        const uint32_t starts = chunk != NULL ? map_starts(chunk, slice_count, aligned) : 0;
-        if (starts != 0) {
-            return map_place(chunk_index, starts);
-        }
-        if (row == certain) {
-            return (struct chunk_place){false, 0, 0};
+        const uint32_t starts =
+            map_first(map, row, at) ? map_starts(map_chunk(*at), slice_count, aligned) : 0;
+        if (starts != 0 || row == certain) {
+            return starts;
         }
     }
 }
 
+MALLOW_INLINE uint32_t map_find(const struct chunk_map *map, unsigned slice_count,
+                                unsigned align_slices, struct map_at *at) {
+    return slice_count == 1 && align_slices == 1
+               ? map_find_slice(map, at)
+               : map_find_span(map, slice_count, align_slices, at);
+}
+
+MALLOW_INLINE struct chunk_place map_place(struct map_at at, uint32_t starts) {
+    return (struct chunk_place){true, at.group_index * CHUNK_GROUP_CHUNKS + at.index,
+                                bits_lowest(starts)};
+}
+
+MALLOW_INTERNAL struct chunk_place chunk_map_find(const struct chunk_map *map, unsigned slice_count,
+                                                  unsigned align_slices) {
+    struct map_at at;
+    const uint32_t starts = map_find(map, slice_count, align_slices, &at);
+    return starts != 0 ? map_place(at, starts) : (struct chunk_place){false, 0, 0};
+}
+
+// How many slices of a span are dirty.
+MALLOW_INLINE unsigned map_count_dirty(const struct chunk *chunk, uint32_t span,
+                                       unsigned slice_count) {
+    const uint32_t dirty = chunk->dirty_mask & span;
+    return dirty == 0 ? 0 : dirty == span ? slice_count : bits_count(dirty);
+}
+
+MALLOW_INTERNAL bool chunk_map_find_and_take(struct chunk_map *map, unsigned slice_count,
+                                             unsigned align_slices, struct chunk_taken *taken) {
+    struct map_at at;
+    const uint32_t starts = map_find(map, slice_count, align_slices, &at);
+    if (unlikely(starts == 0)) {
+        return false;
+    }
+    const unsigned slice_index = bits_lowest(starts);
+    const uint32_t span = chunk_mask_span(slice_index, slice_count);
+    taken->chunk_index = at.group_index * CHUNK_GROUP_CHUNKS + at.index;
+    taken->slice_index = slice_index;
+    taken->dirty_mask = map_chunk(at)->dirty_mask & span;
+    taken->dirty_count = map_count_dirty(map_chunk(at), span, slice_count);
+    taken->emptied = map_remove(map, at, span, span);
+    return true;
+}
+
+MALLOW_INTERNAL void chunk_map_untake(struct chunk_map *map, unsigned slice_count,
+                                      const struct chunk_taken *taken) {
+    map_add(map, taken->chunk_index, chunk_mask_span(taken->slice_index, slice_count),
+            taken->dirty_mask);
+}
+
 MALLOW_INTERNAL unsigned chunk_map_dirty(const struct chunk_map *map, unsigned chunk_index,
                                          unsigned slice_index, unsigned slice_count) {
-    const uint32_t span = chunk_mask_span(slice_index, slice_count);
-    const uint32_t dirty = chunk_map_chunk(map, chunk_index)->dirty_mask & span;
-    return dirty == 0 ? 0 : dirty == span ? slice_count : bits_count(dirty);
+    return map_count_dirty(chunk_map_chunk(map, chunk_index),
+                           chunk_mask_span(slice_index, slice_count), slice_count);
 }
 
 MALLOW_INTERNAL void chunk_map_take(struct chunk_map *map, unsigned chunk_index,
                                     unsigned slice_index, unsigned slice_count) {
     const uint32_t span = chunk_mask_span(slice_index, slice_count);
     check_assert((chunk_map_chunk(map, chunk_index)->free_mask & span) == span);
-    map_remove(map, chunk_index, span, span);
+    (void)map_remove(map, map_at(map, chunk_index), span, span);
 }
 
 MALLOW_INTERNAL void chunk_map_open(struct chunk_map *map, unsigned chunk_index, uint32_t slices) {
@@ -223,5 +286,5 @@ MALLOW_INTERNAL void chunk_map_give(struct chunk_map *map, unsigned chunk_index,
 
 MALLOW_INTERNAL void chunk_map_clean(struct chunk_map *map, unsigned chunk_index,
                                      unsigned slice_index, unsigned slice_count) {
-    map_remove(map, chunk_index, 0, chunk_mask_span(slice_index, slice_count));
+    (void)map_remove(map, map_at(map, chunk_index), 0, chunk_mask_span(slice_index, slice_count));
 }

@@ -61,11 +61,23 @@ MALLOW_INLINE uint32_t chunk_mask_span(unsigned slice_index, unsigned slice_coun
 
 // Bit i is set iff slices i .. i + slice_count - 1 are all set in `mask`.
 MALLOW_INLINE uint32_t chunk_mask_runs(uint32_t mask, unsigned slice_count) {
-    unsigned have = 1;
-    for (; 2 * have <= slice_count; have *= 2) {
-        mask &= mask >> have;
+    if (slice_count < 2) {
+        return mask;
     }
-    return mask & (mask >> (slice_count - have));
+    mask &= mask >> 1;
+    if (slice_count < 4) {
+        return mask & (mask >> (slice_count - 2));
+    }
+    mask &= mask >> 2;
+    if (slice_count < 8) {
+        return mask & (mask >> (slice_count - 4));
+    }
+    mask &= mask >> 4;
+    if (slice_count < 16) {
+        return mask & (mask >> (slice_count - 8));
+    }
+    mask &= mask >> 8;
+    return mask & (mask >> (slice_count - 16));
 }
 
 // Multiples of `align_slices` among 32 slices.
@@ -93,6 +105,21 @@ MALLOW_INTERNAL struct chunk_place chunk_map_find(const struct chunk_map *map, u
 MALLOW_INTERNAL struct chunk_place chunk_map_find_in(const struct chunk_map *map,
                                                      unsigned chunk_index, unsigned slice_count,
                                                      unsigned align_slices);
+
+// Finds slices as chunk_map_find does, and takes them; false: there are none.
+struct chunk_taken {
+    unsigned chunk_index;
+    unsigned slice_index;
+    uint32_t dirty_mask; // those that are dirty
+    unsigned dirty_count;
+    bool emptied; // there may be a row fewer with a chunk
+};
+MALLOW_INTERNAL bool chunk_map_find_and_take(struct chunk_map *map, unsigned slice_count,
+                                             unsigned align_slices, struct chunk_taken *taken);
+
+// Undoes that.
+MALLOW_INTERNAL void chunk_map_untake(struct chunk_map *map, unsigned slice_count,
+                                      const struct chunk_taken *taken);
 
 // How many of these slices are dirty.
 MALLOW_INTERNAL unsigned chunk_map_dirty(const struct chunk_map *map, unsigned chunk_index,

@@ -65,12 +65,16 @@ static void huge_unlink_locked(struct huge_set *set, struct huge *record) {
 
 // ---- Charge -------------------------------------------------------------------------------------
 
+static void huge_set_charged_locked(struct huge_set *set, uint64_t bytes) {
+    __atomic_store_n(&set->charged_bytes, bytes, __ATOMIC_RELAXED);
+}
+
 // Charges what a call may add to what is live and cached; huge_settle_charge_locked ends the call.
 static bool huge_charge_locked(struct huge_set *set, size_t growth, enum os_charge_level level) {
     if (!os_charge_take(set->os, level, growth)) {
         return false;
     }
-    set->charged_bytes += growth;
+    huge_set_charged_locked(set, set->charged_bytes + growth);
     return true;
 }
 
@@ -81,7 +85,7 @@ static void huge_settle_charge_locked(struct huge_set *set) {
     } else {
         os_charge_add(set->os, (size_t)(held - set->charged_bytes));
     }
-    set->charged_bytes = held;
+    huge_set_charged_locked(set, held);
 }
 
 // ---- Blocks -------------------------------------------------------------------------------------
@@ -156,12 +160,13 @@ static struct huge_mapping huge_map_locked(struct huge_set *set,
         return huge_map_aligned_locked(set, request);
     }
     if (!request->zeroed) {
-        const size_t growth = huge_cache_growth(&set->cache, mapped_bytes);
+        unsigned piece;
+        const size_t growth = huge_cache_growth(&set->cache, mapped_bytes, &piece);
         if (!huge_charge_locked(set, growth, request->level)) {
             return huge_no_mapping;
         }
         const struct huge_mapping mapping =
-            huge_cache_take(&set->cache, mapped_bytes, set->live_bytes);
+            huge_cache_take(&set->cache, mapped_bytes, piece, set->live_bytes);
         if (mapping.address != 0) {
             return mapping;
         }
@@ -245,12 +250,7 @@ MALLOW_INTERNAL uintptr_t huge_take_at_charged(struct huge_set *set, size_t byte
 }
 
 MALLOW_INTERNAL struct huge *huge_of(const struct huge_set *set, uintptr_t address) {
-    const uintptr_t entry = address_map_get(set->map, address);
-    if (entry == 0 || (entry & 1) != 0) {
-        return NULL;
-    }
-    struct huge *const huge = (struct huge *)entry;
-    return __atomic_load_n(&huge->address, __ATOMIC_ACQUIRE) == address ? huge : NULL;
+    return huge_of_entry(address_map_get(set->map, address), address);
 }
 
 MALLOW_INTERNAL bool huge_contains(struct huge_set *set, uintptr_t address) {
@@ -264,9 +264,15 @@ MALLOW_INTERNAL bool huge_contains(struct huge_set *set, uintptr_t address) {
 }
 
 MALLOW_INTERNAL bool huge_give(struct huge_set *set, uintptr_t address, bool may_enter) {
-    os_lock_take(&set->map->lock);
     struct huge *const huge = huge_of(set, address);
-    if (huge != NULL) {
+    return huge != NULL && huge_give_record(set, huge, address, may_enter);
+}
+
+MALLOW_INTERNAL bool huge_give_record(struct huge_set *set, struct huge *huge, uintptr_t address,
+                                      bool may_enter) {
+    os_lock_take(&set->map->lock);
+    const bool is_live = huge->address == address; // or another thread has just freed it
+    if (likely(is_live)) {
         const struct huge_mapping mapping = {huge->map_address, huge->mapped_bytes,
                                              huge->several};
         if (unlikely(huge->allowance != NULL)) {
@@ -283,7 +289,7 @@ MALLOW_INTERNAL bool huge_give(struct huge_set *set, uintptr_t address, bool may
         huge_settle_charge_locked(set);
     }
     os_lock_drop(&set->map->lock);
-    return huge != NULL;
+    return is_live;
 }
 
 MALLOW_INTERNAL void huge_set_allowance(struct huge_set *set, uintptr_t address,

@@ -66,6 +66,15 @@ MALLOW_INLINE uintptr_t huge_take_at(struct huge_set *set, size_t bytes, size_t 
     return huge_take_at_charged(set, bytes, alignment, offset, OS_CHARGE_HARD);
 }
 
+// The live block that begins at `address`, which the address map has `entry` for.
+MALLOW_INLINE struct huge *huge_of_entry(uintptr_t entry, uintptr_t address) {
+    if (entry == 0 || (entry & 1) != 0) {
+        return NULL;
+    }
+    struct huge *const huge = (struct huge *)entry;
+    return __atomic_load_n(&huge->address, __ATOMIC_ACQUIRE) == address ? huge : NULL;
+}
+
 // The live block that begins at `address`; NULL if none does. Any value, no lock.
 MALLOW_INTERNAL struct huge *huge_of(const struct huge_set *set, uintptr_t address);
 
@@ -75,6 +84,10 @@ MALLOW_INTERNAL bool huge_contains(struct huge_set *set, uintptr_t address);
 // Frees the block at `address`; false if no live block begins there. At most one system call, none
 // unless `may_enter`.
 MALLOW_INTERNAL bool huge_give(struct huge_set *set, uintptr_t address, bool may_enter);
+
+// The same of a block that has been found by huge_of. Records are never given up.
+MALLOW_INTERNAL bool huge_give_record(struct huge_set *set, struct huge *huge, uintptr_t address,
+                                      bool may_enter);
 
 // Whether the kernel would refuse to make a live block so large.
 MALLOW_INLINE bool huge_is_fixed(const struct huge *huge, size_t bytes) {
@@ -98,6 +111,11 @@ MALLOW_INTERNAL uintptr_t huge_resize_charged(struct huge_set *set, struct huge 
 MALLOW_INLINE uintptr_t huge_resize(struct huge_set *set, struct huge *huge, size_t bytes,
                                     bool may_move) {
     return huge_resize_charged(set, huge, bytes, may_move, OS_CHARGE_HARD);
+}
+
+// What is live and cached; more while another thread's call is under way.
+MALLOW_INLINE size_t huge_held_bytes(const struct huge_set *set) {
+    return (size_t)__atomic_load_n(&set->charged_bytes, __ATOMIC_RELAXED);
 }
 
 // As arena_idle_look and arena_idle_purge, of the cache.

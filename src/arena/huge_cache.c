@@ -222,7 +222,8 @@ static struct huge_mapping huge_cache_cut(struct huge_cache *cache, unsigned ind
     const struct huge_mapping rest = huge_rest(piece, bytes);
     piece.bytes = bytes;
     if (rest.bytes >= HUGE_PIECE_BYTES_MIN) {
-        huge_cache_set_piece(cache, index, rest);
+        huge_index_cut(cache->index, cache->pieces[index], bytes, index);
+        cache->pieces[index] = rest;
         huge_cache_less(cache, bytes);
         return piece;
     }
@@ -286,20 +287,19 @@ static bool huge_cache_uses_room(const struct huge_cache *cache, size_t bytes) {
 }
 
 MALLOW_INTERNAL struct huge_mapping huge_cache_take(struct huge_cache *cache, size_t bytes,
-                                                    size_t live_bytes) {
+                                                    unsigned piece, size_t live_bytes) {
     huge_cache_learn(cache, bytes, live_bytes);
-    const unsigned best = cache->count > 0 ? huge_cache_best(cache, bytes) : 0;
-    if (cache->count > 0 && cache->pieces[best].bytes >= bytes) {
-        return huge_cache_cut(cache, best, bytes);
+    if (piece != HUGE_INDEX_NONE && cache->pieces[piece].bytes >= bytes) {
+        return huge_cache_cut(cache, piece, bytes);
     }
-    if (cache->count > 0) {
+    if (piece != HUGE_INDEX_NONE) {
         huge_cache_miss(cache);
     }
     if (huge_cache_uses_room(cache, bytes)) {
         return huge_cache_take_gathered(cache, bytes);
     }
-    if (cache->count > 0 && !cache->pieces[best].several) {
-        return huge_cache_grow(cache, best, bytes);
+    if (piece != HUGE_INDEX_NONE && !cache->pieces[piece].several) {
+        return huge_cache_grow(cache, piece, bytes);
     }
     return (struct huge_mapping){0, 0, false};
 }
@@ -323,9 +323,10 @@ MALLOW_INTERNAL struct huge_mapping huge_cache_take_fresh(struct huge_cache *cac
     return part;
 }
 
-MALLOW_INTERNAL size_t huge_cache_growth(const struct huge_cache *cache, size_t bytes) {
-    const size_t best =
-        cache->count > 0 ? cache->pieces[huge_cache_best(cache, bytes)].bytes : 0;
+MALLOW_INTERNAL size_t huge_cache_growth(const struct huge_cache *cache, size_t bytes,
+                                         unsigned *piece) {
+    *piece = cache->count > 0 ? huge_cache_best(cache, bytes) : HUGE_INDEX_NONE;
+    const size_t best = *piece != HUGE_INDEX_NONE ? cache->pieces[*piece].bytes : 0;
     if (best >= bytes) {
         return 0;
     }

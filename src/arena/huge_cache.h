@@ -70,17 +70,20 @@ MALLOW_INLINE void huge_cache_lend(struct huge_cache *cache, struct huge_cache_m
     cache->index = memory != NULL ? &memory->index : NULL;
 }
 
-// A mapping of `bytes` bytes with contents of any kind; address 0 if the cache cannot help, and the
-// kernel has not been entered. `live_bytes` is what is live besides.
+// A mapping of `bytes` bytes with contents of any kind, out of what huge_cache_growth has found;
+// address 0 if the cache cannot help, and the kernel has not been entered. `live_bytes` is what is
+// live besides.
 MALLOW_INTERNAL struct huge_mapping huge_cache_take(struct huge_cache *cache, size_t bytes,
-                                                    size_t live_bytes);
+                                                    unsigned piece, size_t live_bytes);
 
 // Fresh pages from the address space of a room, which is made if there is none: so that calls have
 // their system call to spare for something else. Address 0: none to be had, or not without one.
 MALLOW_INTERNAL struct huge_mapping huge_cache_take_fresh(struct huge_cache *cache, size_t bytes);
 
-// The most that taking `bytes` bytes can add to what is cached and handed out.
-MALLOW_INTERNAL size_t huge_cache_growth(const struct huge_cache *cache, size_t bytes);
+// The most that taking `bytes` bytes can add to what is cached and handed out. *piece: what they
+// would be taken from; HUGE_INDEX_NONE: there is no piece.
+MALLOW_INTERNAL size_t huge_cache_growth(const struct huge_cache *cache, size_t bytes,
+                                         unsigned *piece);
 
 // Takes notice of a request of `bytes` bytes that cannot use the cache.
 MALLOW_INTERNAL void huge_cache_unlearn(struct huge_cache *cache, size_t bytes);

@@ -50,6 +50,23 @@ MALLOW_INTERNAL void huge_index_remove(struct huge_index *index, struct huge_map
     index->by_end[index_hash(piece.address + piece.bytes)] &= ~bit;
 }
 
+MALLOW_INTERNAL void huge_index_cut(struct huge_index *index, struct huge_mapping piece,
+                                    size_t offset, unsigned number) {
+    const uint64_t bit = UINT64_C(1) << number;
+    const unsigned before = index_class(piece.bytes);
+    const unsigned size = index_class(piece.bytes - offset);
+    if (before != size) {
+        index->by_size[before] &= ~bit;
+        if (index->by_size[before] == 0) {
+            index->sizes &= ~(UINT64_C(1) << before);
+        }
+        index->by_size[size] |= bit;
+        index->sizes |= UINT64_C(1) << size;
+    }
+    index->by_start[index_hash(piece.address)] &= ~bit;
+    index->by_start[index_hash(piece.address + offset)] |= bit;
+}
+
 MALLOW_INTERNAL unsigned huge_index_starting(const struct huge_index *index,
                                              const struct huge_mapping *pieces,
                                              uintptr_t address) {
@@ -87,16 +104,6 @@ static unsigned index_smallest(const struct huge_mapping *pieces, uint64_t mask,
     return best;
 }
 
-static unsigned index_largest(const struct huge_mapping *pieces, uint64_t mask) {
-    unsigned best = bits_lowest(mask);
-    for (unsigned looks = 0; mask != 0 && looks < INDEX_LOOKS; looks++) {
-        const unsigned number = bits_lowest(mask);
-        mask &= mask - 1;
-        best = pieces[number].bytes > pieces[best].bytes ? number : best;
-    }
-    return best;
-}
-
 MALLOW_INTERNAL unsigned huge_index_best(const struct huge_index *index,
                                          const struct huge_mapping *pieces, size_t bytes) {
     const unsigned size = index_class(bytes);
@@ -107,6 +114,7 @@ MALLOW_INTERNAL unsigned huge_index_best(const struct huge_index *index,
     const uint64_t larger = size < HUGE_INDEX_MASKS - 1
                                 ? index->sizes & (~UINT64_C(0) << (size + 1))
                                 : 0;
-    return larger != 0 ? index_smallest(pieces, index->by_size[bits_lowest(larger)], 0)
-                       : index_largest(pieces, index->by_size[bits_highest(index->sizes)]);
+    // Those of one class are of nearly one size.
+    return bits_lowest(
+        index->by_size[larger != 0 ? bits_lowest(larger) : bits_highest(index->sizes)]);
 }

@@ -42,14 +42,18 @@ MALLOW_INTERNAL void huge_index_add(struct huge_index *index, struct huge_mappin
 MALLOW_INTERNAL void huge_index_remove(struct huge_index *index, struct huge_mapping piece,
                                        unsigned number);
 
+// A piece begins so much later now, and ends where it did.
+MALLOW_INTERNAL void huge_index_cut(struct huge_index *index, struct huge_mapping piece,
+                                    size_t offset, unsigned number);
+
 // The piece that begins, or that ends, at `address`; HUGE_INDEX_NONE: there is none.
 MALLOW_INTERNAL unsigned huge_index_starting(const struct huge_index *index,
                                              const struct huge_mapping *pieces, uintptr_t address);
 MALLOW_INTERNAL unsigned huge_index_ending(const struct huge_index *index,
                                            const struct huge_mapping *pieces, uintptr_t address);
 
-// A piece of at least `bytes` bytes, and a small one: of those of about that size, and then of the
-// next larger ones, a few are compared. If none is so large, the largest or one of nearly its size.
+// A piece of at least `bytes` bytes, and a small one: of those of about that size a few are compared;
+// then one of the next larger ones. If none is so large, the largest or one of nearly its size.
 // There is a piece.
 MALLOW_INTERNAL unsigned huge_index_best(const struct huge_index *index,
                                          const struct huge_mapping *pieces, size_t bytes);

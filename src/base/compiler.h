@@ -18,6 +18,7 @@
 #else
 #define MALLOW_NO_FOLD __attribute__((no_icf)) // not to become a jump to a twin
 #endif
+#define MALLOW_UNROLL_8 _Pragma("GCC unroll 8") // the loop that follows
 #define MALLOW_NORETURN __attribute__((noreturn))
 
 // Makes the compiler forget what it knows of a variable. No instruction.

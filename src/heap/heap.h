@@ -22,6 +22,7 @@
 #include "arena/reserve.h"
 #include "arena/thin.h"
 #include "config.h"
+#include "slab/size_class.h"
 #include "slab/slab.h"
 #include "slab/slab_remote.h"
 
@@ -88,6 +89,8 @@ struct heap {
 
 static_assert(_Alignof(struct heap) > SLAB_OWNER_FLAGS, "flags fit below a heap's address");
 
+#define HEAP_ABANDONED_MASK ((UINT64_C(1) << 48) - 1)
+
 // What all heaps of a process share.
 struct heap_shared {
     uintptr_t header_mask;                 // as in struct heap, for threads that have none
@@ -100,7 +103,7 @@ struct heap_shared {
     struct thin_set *thins;
     struct reserve *reserve;               // of all heaps of threads; NULL: the arenas
     size_t large_bytes_max;                // beyond this, a block is huge
-    _Atomic(uint64_t) abandoned;           // stack: address in 48 bits, a counter above (ABA)
+    _Atomic(uint64_t) abandoned;           // stack: address in these bits, a counter above (ABA)
     _Atomic(struct heap *) heaps;          // all heaps ever made
     _Atomic(uint32_t) heap_count;
     _Atomic(uint64_t) adopted_count;
@@ -193,6 +196,12 @@ MALLOW_INTERNAL void heap_forget(struct heap *heap);
 
 // Hands the heap of a thread that ends on. O(classes).
 MALLOW_INTERNAL void heap_abandon(struct heap *heap);
+
+// Whether there are any such.
+MALLOW_INLINE bool heap_has_ended(const struct heap_shared *shared) {
+    return (atomic_load_explicit(&shared->abandoned, memory_order_relaxed) &
+            HEAP_ABANDONED_MASK) != 0;
+}
 
 // A slab of the class with room, taken over from a heap that a thread which ended has left.
 // `work`: see heap_drain_one.
@@ -293,15 +302,36 @@ MALLOW_INLINE bool heap_is_abandoned(const struct heap *heap) {
 
 // ---- heap_queue.c: which slab is where ----------------------------------------------------------
 
-// The class's current slab; NULL if there is none.
-MALLOW_INTERNAL struct slab *heap_current_slab(const struct heap *heap, unsigned class_index);
-// The first slab of the class's queue; NULL if there is none.
-MALLOW_INTERNAL struct slab *heap_queue_first(const struct heap *heap, unsigned class_index);
-// Makes room for the places of a medium class; false: no memory.
 // Of any thread's heap: whoever finds it finds it zeroed, or as its owner has it now.
 MALLOW_INLINE struct heap_medium *heap_medium_of(const struct heap *heap) {
     return atomic_load_explicit(&heap->medium, memory_order_acquire);
 }
+// What rests, in the class's place; NULL if nothing does.
+MALLOW_INTERNAL struct slab *heap_resting_slab(const struct heap *heap, unsigned class_index);
+// The class's current slab; NULL if there is none.
+MALLOW_INLINE struct slab *heap_current_slab(const struct heap *heap, unsigned class_index) {
+    if (class_index < MALLOW_DIRECT_CLASS_COUNT) {
+        struct slab *const slab = __atomic_load_n(
+            &heap->direct[size_class_bytes(class_index) >> MALLOW_GRANULE_SHIFT], __ATOMIC_ACQUIRE);
+        if (likely(slab != heap_empty.direct[0])) {
+            return slab;
+        }
+        return likely(__atomic_load_n(&heap->resting, __ATOMIC_RELAXED) == NULL)
+                   ? NULL
+                   : heap_resting_slab(heap, class_index);
+    }
+    const struct heap_medium *const medium = heap_medium_of(heap);
+    return medium != NULL ? medium->current[class_index - MALLOW_DIRECT_CLASS_COUNT] : NULL;
+}
+// The first slab of the class's queue; NULL if there is none.
+MALLOW_INLINE struct slab *heap_queue_first(const struct heap *heap, unsigned class_index) {
+    if (class_index < MALLOW_DIRECT_CLASS_COUNT) {
+        return heap->queue[class_index];
+    }
+    const struct heap_medium *const medium = heap_medium_of(heap);
+    return medium != NULL ? medium->queue[class_index - MALLOW_DIRECT_CLASS_COUNT] : NULL;
+}
+// Makes room for the places of a medium class; false: no memory.
 MALLOW_INTERNAL bool heap_prepare_class(struct heap *heap, unsigned class_index);
 MALLOW_INTERNAL void heap_set_current(struct heap *heap, unsigned class_index, struct slab *slab);
 // Keeps malloc's fast path from the class's current slab, or leads it to `slab` again
@@ -367,9 +397,15 @@ MALLOW_INTERNAL struct heap_block heap_identify(const struct heap_shared *shared
 // other thread has freed: as most do that are asked about, at the least cost. 0: heap_identify.
 MALLOW_INTERNAL size_t heap_own_usable(const struct heap *heap, uintptr_t address);
 
-// The same as heap_identify, of such a block. False: heap_identify.
-MALLOW_INTERNAL bool heap_identify_near(const struct heap *heap, uintptr_t address,
-                                        struct heap_block *block);
+// What heap_identify says of such a block, of so many usable bytes.
+MALLOW_INLINE struct heap_block heap_own_block(const struct heap *heap, uintptr_t address,
+                                               size_t usable_bytes) {
+    const uintptr_t slot =
+        (address >> (MALLOW_SLICE_SHIFT - MALLOW_SLAB_HEADER_SHIFT)) & heap->header_mask;
+    struct slab *const slab = (struct slab *)(heap->header_base + slot);
+    const uint64_t product = (address - slab->start_address) * slab->reciprocal;
+    return (struct heap_block){HEAP_BLOCK_SLAB, slab, NULL, product >> 32, usable_bytes};
+}
 
 // Frees a block of a full slab of this heap by lending it to the class's current slab, as the next
 // to be handed out, if that has no hot block: the cache has it, and the slab stays full. Where a

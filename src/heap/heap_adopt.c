@@ -10,16 +10,14 @@
 #include "heap/heap_rest.h"
 #include "slab/size_class.h"
 
-#define ABANDONED_ADDRESS_MASK ((UINT64_C(1) << 48) - 1)
-
 static void abandoned_push(struct heap_shared *shared, struct heap *heap) {
     uint64_t head = atomic_load_explicit(&shared->abandoned, memory_order_relaxed);
     uint64_t mine;
     do {
         __atomic_store_n(&heap->next_abandoned,
-                         (struct heap *)(uintptr_t)(head & ABANDONED_ADDRESS_MASK),
+                         (struct heap *)(uintptr_t)(head & HEAP_ABANDONED_MASK),
                          __ATOMIC_RELAXED);
-        mine = (head & ~ABANDONED_ADDRESS_MASK) | (uintptr_t)heap;
+        mine = (head & ~HEAP_ABANDONED_MASK) | (uintptr_t)heap;
     } while (!atomic_compare_exchange_weak_explicit(&shared->abandoned, &head, mine,
                                                     memory_order_release, memory_order_relaxed));
 }
@@ -27,14 +25,14 @@ static void abandoned_push(struct heap_shared *shared, struct heap *heap) {
 static struct heap *abandoned_pop(struct heap_shared *shared) {
     uint64_t head = atomic_load_explicit(&shared->abandoned, memory_order_acquire);
     for (;;) {
-        struct heap *const heap = (struct heap *)(uintptr_t)(head & ABANDONED_ADDRESS_MASK);
+        struct heap *const heap = (struct heap *)(uintptr_t)(head & HEAP_ABANDONED_MASK);
         if (heap == NULL) {
             return NULL;
         }
         const struct heap *const next = __atomic_load_n(&heap->next_abandoned, __ATOMIC_RELAXED);
         // The counter above the address changes with every pop, so a head that was popped and
         // pushed again in between does not match.
-        const uint64_t count = (head & ~ABANDONED_ADDRESS_MASK) + ABANDONED_ADDRESS_MASK + 1;
+        const uint64_t count = (head & ~HEAP_ABANDONED_MASK) + HEAP_ABANDONED_MASK + 1;
         if (atomic_compare_exchange_weak_explicit(&shared->abandoned, &head,
                                                   count | (uintptr_t)next, memory_order_acquire,
                                                   memory_order_acquire)) {
@@ -179,25 +177,40 @@ static struct slab *heap_take_over(struct heap *heap, struct heap *from, unsigne
     return slab;
 }
 
-// Whether there is something to be had in an abandoned heap: of the class, or of any other if there
-// is no such class. Read without a claim, so it is a hint.
-MALLOW_RACY_READ static bool heap_looks_useful(const struct heap *heap, unsigned class_index) {
-    return heap_has_posts(heap) ||
-           (class_index < MALLOW_CLASS_COUNT && heap_queue_first(heap, class_index) != NULL);
+// What may help in an abandoned heap.
+enum adopt_what {
+    ADOPT_POSTS,  // blocks that others have freed
+    ADOPT_SMALL,  // these, or a slab of a class with a fast path
+    ADOPT_MEDIUM, // these, or one of another class
+};
+
+// Whether there is some. Read without a claim, so it is a hint.
+MALLOW_RACY_READ static bool adopt_looks_useful(const struct heap *heap, enum adopt_what what,
+                                                unsigned class_index) {
+    if (heap_has_posts(heap)) {
+        return true;
+    }
+    if (what == ADOPT_SMALL) {
+        return heap->queue[class_index] != NULL;
+    }
+    const struct heap_medium *const medium = heap_medium_of(heap);
+    return what == ADOPT_MEDIUM && medium != NULL &&
+           medium->queue[class_index - MALLOW_DIRECT_CLASS_COUNT] != NULL;
 }
 
 // The first of a few heaps on the stack that looks as if it could help, claimed; NULL: none does.
 // They stay there: who has claimed one may work in it, and one that a new thread has taken
 // meanwhile cannot be claimed. Its link may be of another time by then, and still leads to heaps,
 // or nowhere.
-static struct heap *heap_claim_useful(struct heap *heap, unsigned class_index) {
+MALLOW_INLINE struct heap *adopt_claim(struct heap *heap, enum adopt_what what,
+                                       unsigned class_index) {
     const uint64_t head = atomic_load_explicit(&heap->shared->abandoned, memory_order_acquire);
-    struct heap *from = (struct heap *)(uintptr_t)(head & ABANDONED_ADDRESS_MASK);
-    if (from != NULL) {
-        heap_note_effort(HEAP_EFFORT_LOOK);
-    }
-    for (unsigned count = 0; from != NULL && count < MALLOW_ADOPT_BUDGET; count++) {
-        if (heap_looks_useful(from, class_index) && heap_claim(from)) {
+    struct heap *from = (struct heap *)(uintptr_t)(head & HEAP_ABANDONED_MASK);
+    heap_note_effort(HEAP_EFFORT_LOOK);
+    // Slabs of several slices cost more to open, if none is found.
+    const unsigned budget = what == ADOPT_MEDIUM ? MALLOW_ADOPT_BUDGET / 2 : MALLOW_ADOPT_BUDGET;
+    for (unsigned count = 0; from != NULL && count < budget; count++) {
+        if (adopt_looks_useful(from, what, class_index) && heap_claim(from)) {
             return from;
         }
         from = __atomic_load_n(&from->next_abandoned, __ATOMIC_RELAXED);
@@ -207,8 +220,10 @@ static struct heap *heap_claim_useful(struct heap *heap, unsigned class_index) {
 
 // One heap a call is worked in. A posted slab of another class is left to heap_drain_ended: a call
 // that collects it has no time to open a slab as well.
-MALLOW_INTERNAL struct slab *heap_adopt_slab(struct heap *heap, unsigned class_index, int *work) {
-    struct heap *const from = heap_claim_useful(heap, class_index);
+MALLOW_INTERNAL MALLOW_NOINLINE struct slab *heap_adopt_slab(struct heap *heap, unsigned class_index, int *work) {
+    struct heap *const from = class_index < MALLOW_DIRECT_CLASS_COUNT
+                                  ? adopt_claim(heap, ADOPT_SMALL, class_index)
+                                  : adopt_claim(heap, ADOPT_MEDIUM, class_index);
     if (from == NULL) {
         return NULL;
     }
@@ -224,8 +239,8 @@ MALLOW_INTERNAL struct slab *heap_adopt_slab(struct heap *heap, unsigned class_i
     return slab;
 }
 
-MALLOW_INTERNAL void heap_drain_ended(struct heap *heap, int *work) {
-    struct heap *const from = heap_claim_useful(heap, MALLOW_CLASS_COUNT);
+MALLOW_INTERNAL MALLOW_NOINLINE void heap_drain_ended(struct heap *heap, int *work) {
+    struct heap *const from = adopt_claim(heap, ADOPT_POSTS, 0);
     if (from != NULL) {
         heap_unclaim(from, work); // collects
     }

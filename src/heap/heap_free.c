@@ -15,12 +15,26 @@ static struct slab *heap_span_of(const struct heap_shared *shared, uintptr_t add
     return slab_head(arena_slab_at(arena, address));
 }
 
+// The same, with one look-up for both: if there is none, the huge block that begins there, or NULL.
+static struct slab *heap_span_or_huge(const struct heap_shared *shared, uintptr_t address,
+                                      struct huge **huge) {
+    const struct arena *const primary = &shared->arenas->primary;
+    if (address - primary->base >= primary->slice_count << MALLOW_SLICE_SHIFT) {
+        const uintptr_t entry = address_map_get(shared->huges->map, address);
+        *huge = huge_of_entry(entry, address);
+        if ((entry & 1) == 0) {
+            return NULL;
+        }
+    }
+    *huge = NULL;
+    return heap_span_of(shared, address);
+}
+
 MALLOW_INTERNAL struct heap_block heap_identify(const struct heap_shared *shared,
                                                 uintptr_t address) {
     struct heap_block block = {HEAP_BLOCK_NONE, NULL, NULL, 0, 0};
-    struct slab *const slab = heap_span_of(shared, address);
+    struct slab *const slab = heap_span_or_huge(shared, address, &block.huge);
     if (slab == NULL) {
-        block.huge = huge_of(shared->huges, address);
         if (block.huge != NULL) {
             block.kind = HEAP_BLOCK_HUGE;
             block.usable_bytes = block.huge->usable_bytes;
@@ -66,15 +80,6 @@ MALLOW_INTERNAL size_t heap_own_usable(const struct heap *heap, uintptr_t addres
         return 0;
     }
     return slab->block_bytes;
-}
-
-MALLOW_INTERNAL bool heap_identify_near(const struct heap *heap, uintptr_t address,
-                                        struct heap_block *block) {
-    struct slab *const slab = heap_fast_slab(heap, address);
-    const size_t usable_bytes = heap_own_usable(heap, address);
-    const uint64_t product = (address - slab->start_address) * slab->reciprocal;
-    *block = (struct heap_block){HEAP_BLOCK_SLAB, slab, NULL, product >> 32, usable_bytes};
-    return usable_bytes != 0;
 }
 
 // Frees a block of a slab of this heap; false: the slab has just been taken over by another.
@@ -194,9 +199,10 @@ MALLOW_INTERNAL enum heap_near heap_free_near(struct heap_shared *shared, struct
 }
 
 static bool heap_free_far_more(struct heap_shared *shared, struct heap *heap, uintptr_t address) {
-    struct slab *const slab = heap_span_of(shared, address);
+    struct huge *huge;
+    struct slab *const slab = heap_span_or_huge(shared, address, &huge);
     if (unlikely(slab == NULL)) {
-        if (huge_give(shared->huges, address, true)) {
+        if (huge != NULL && huge_give_record(shared->huges, huge, address, true)) {
             heap_note_effort(HEAP_EFFORT_HUGE);
             return true;
         }
@@ -302,9 +308,26 @@ MALLOW_INTERNAL MALLOW_NORETURN MALLOW_COLD void heap_report_foreign(uintptr_t a
                 "a foreign pointer: no block of this allocator, nor of libc's, begins there");
 }
 
+// The large block that an address lies in, behind its first slice; NULL: none.
+static MALLOW_COLD struct slab *heap_large_around(const struct heap_shared *shared,
+                                                  uintptr_t address) {
+    const struct arena *const arena = arena_of(shared->arenas, address);
+    const size_t slice = arena != NULL ? (address - arena->base) >> MALLOW_SLICE_SHIFT : 0;
+    for (size_t back = 1; back <= slice % MALLOW_CHUNK_SLICES; back++) {
+        struct slab *const slab = &arena->slabs[arena_slot_of(arena, slice - back)];
+        if (slab->kind != SLAB_NONE && slab->kind != SLAB_INTERIOR) {
+            return slab->kind == SLAB_LARGE && back < slab->slice_count ? slab : NULL;
+        }
+    }
+    return NULL;
+}
+
 MALLOW_INTERNAL void heap_report_misuse(const struct heap_shared *shared, uintptr_t address,
                                         const char *call) {
-    const struct slab *const slab = heap_span_of(shared, address);
+    const struct slab *slab = heap_span_of(shared, address);
+    if (slab == NULL) {
+        slab = heap_large_around(shared, address);
+    }
     if (slab != NULL && slab->kind == SLAB_THIN) {
         heap_report_in_thin(call, slab, address);
     }

@@ -77,6 +77,7 @@ MALLOW_INTERNAL uintptr_t heap_allocate_at(struct heap *heap, size_t size, size_
         return 0;
     }
     const uintptr_t address = bits_align_up(span.address + offset, alignment) - offset;
+    slab_mark_interior(span.slab, slice_count); // the block may begin in any of them
     slab_init_large(span.slab, address, slice_count, bits_max(size, 1));
     span.slab->class_index = LARGE_AT_OFFSET;
     if (!span.zeroed) {
@@ -143,7 +144,6 @@ static bool large_resize(struct heap_shared *shared, struct slab *slab, size_t s
         if (!large_extend(shared, slab, wanted - slab->slice_count)) {
             return false;
         }
-        slab_mark_interior(slab, slab->slice_count, wanted);
         slab->slice_count = (uint8_t)wanted;
     } else {
         large_cut(shared, slab, wanted);

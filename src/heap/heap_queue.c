@@ -59,33 +59,10 @@ MALLOW_INTERNAL bool heap_prepare_class(struct heap *heap, unsigned class_index)
     return medium != NULL;
 }
 
-// What rests, in the class's place; NULL if nothing does.
-static MALLOW_COLD struct slab *queue_resting(const struct heap *heap, unsigned class_index) {
+MALLOW_INTERNAL MALLOW_COLD struct slab *heap_resting_slab(const struct heap *heap,
+                                                          unsigned class_index) {
     const struct heap_resting *const resting = __atomic_load_n(&heap->resting, __ATOMIC_ACQUIRE);
     return __atomic_load_n(&resting->slabs[class_index], __ATOMIC_RELAXED);
-}
-
-MALLOW_INTERNAL struct slab *heap_current_slab(const struct heap *heap, unsigned class_index) {
-    if (class_index < MALLOW_DIRECT_CLASS_COUNT) {
-        struct slab *const slab = __atomic_load_n(
-            &heap->direct[size_class_bytes(class_index) >> MALLOW_GRANULE_SHIFT], __ATOMIC_ACQUIRE);
-        if (likely(slab != heap_empty.direct[0])) {
-            return slab;
-        }
-        return likely(__atomic_load_n(&heap->resting, __ATOMIC_RELAXED) == NULL)
-                   ? NULL
-                   : queue_resting(heap, class_index);
-    }
-    const struct heap_medium *const medium = heap_medium_of(heap);
-    return medium != NULL ? medium->current[class_index - MALLOW_DIRECT_CLASS_COUNT] : NULL;
-}
-
-MALLOW_INTERNAL struct slab *heap_queue_first(const struct heap *heap, unsigned class_index) {
-    if (class_index < MALLOW_DIRECT_CLASS_COUNT) {
-        return heap->queue[class_index];
-    }
-    const struct heap_medium *const medium = heap_medium_of(heap);
-    return medium != NULL ? medium->queue[class_index - MALLOW_DIRECT_CLASS_COUNT] : NULL;
 }
 
 MALLOW_INTERNAL void heap_set_current(struct heap *heap, unsigned class_index, struct slab *slab) {

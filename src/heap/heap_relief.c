@@ -26,9 +26,7 @@ MALLOW_INTERNAL size_t heap_relieve(struct heap_shared *shared, size_t bytes) {
 // turn does not pay again and again, and all that is ever purged here is less than the peak.
 MALLOW_INTERNAL void heap_make_way(struct heap_shared *shared) {
     struct huge_set *const huges = shared->huges;
-    os_lock_take(&huges->map->lock);
-    const size_t bytes = huges->live_bytes + huges->cache.bytes;
-    os_lock_drop(&huges->map->lock);
+    const size_t bytes = huge_held_bytes(huges);
     size_t peak = atomic_load_explicit(&shared->huge_peak, memory_order_relaxed);
     if (bytes > peak &&
         atomic_compare_exchange_strong_explicit(&shared->huge_peak, &peak, bytes,

@@ -178,6 +178,7 @@ static void heap_handle_post(struct heap *heap, struct slab *slab, struct slab_r
     }
     const enum heap_hold hold = heap_hold_slab(heap, slab);
     if (hold == HEAP_HOLD_LOST) {
+        heap_note_effort(HEAP_EFFORT_LOOK);
         (void)heap_route_post(slab, remote); // it has moved since
         return;
     }

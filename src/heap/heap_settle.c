@@ -17,8 +17,7 @@ MALLOW_INTERNAL MALLOW_NOINLINE void heap_settle_slow(struct heap_shared *shared
     // What a limit forbids to prepare makes no system call, and does not keep the rest from it.
     const enum arena_low low = arena_is_low(shared->arenas);
     if (low == ARENA_LOW_TABLES ||
-        (low == ARENA_LOW_SLICES && heap_thread.effort <= HEAP_EFFORT_LOOK &&
-         heap_thread.first_effort == 0)) {
+        (low == ARENA_LOW_SLICES && heap_thread.effort == 0)) {
         arena_prepare(shared->arenas);
     }
     if (meta_is_low(shared->meta) && os_entries(os) == entries) {

@@ -101,7 +101,8 @@ static struct slab *heap_next_slab(struct heap *heap, unsigned class_index, int 
     }
     // Where a heap has a reserve of its own, others' slabs are not of its memory.
     if (heap->reserve == heap->shared->reserve &&
-        heap_thread.effort == heap_thread.first_effort) { // no look has been had at anything yet
+        heap_thread.effort == heap_thread.first_effort && // no look has been had at anything yet
+        unlikely(heap_has_ended(heap->shared))) {
         slab = heap_adopt_slab(heap, class_index, work);
     }
     if (slab == NULL) {
@@ -122,9 +123,15 @@ static struct slab *heap_next_slab(struct heap *heap, unsigned class_index, int 
 // another. If neither, calls of the first kind will follow before each class has had one of this,
 // where slabs are opened by pages; where not, one that finds it has not been so does both.
 static bool heap_should_drain(struct heap *heap, const struct slab *slab, unsigned class_index) {
-    return (slab != NULL && slab_can_open(slab)) ||
-           (heap_thread.effort == 0 && heap_next_post_is_of(heap, class_index)) ||
-           ++heap->skipped_count > MALLOW_CLASS_COUNT;
+    if ((slab != NULL && slab_can_open(slab)) ||
+        (heap_thread.effort == 0 && heap_next_post_is_of(heap, class_index)) ||
+        ++heap->skipped_count > MALLOW_CLASS_COUNT) {
+        return true;
+    }
+    if (heap->skipped_count % 2 != 0) {
+        heap_note_effort(HEAP_EFFORT_LOOK); // and looks for no other slab; the next such call does
+    }
+    return false;
 }
 
 // What a call that has opened more of a slab has time for besides.
@@ -132,7 +139,10 @@ static void heap_end_open(struct heap *heap, uint64_t entries, int *work) {
     if (unlikely(heap->reserve != NULL)) {
         heap_drop_spare(heap);
     } else if (heap->spare == NULL) {
-        if (heap_thread.effort == 0 && heap->reserve == heap->shared->reserve) {
+        // Slices are prepared once for many calls: then others' frees wait.
+        if (heap_thread.effort == 0 && heap->reserve == heap->shared->reserve &&
+            arena_is_low(heap->shared->arenas) != ARENA_LOW_SLICES &&
+            unlikely(heap_has_ended(heap->shared))) {
             heap_drain_ended(heap, work);
         }
         heap_settle(heap->shared, entries);
@@ -250,8 +260,8 @@ static uintptr_t heap_allocate_thin(struct heap *heap, unsigned class_index, boo
 // its slab, or NULL: out of memory. Classes without a fast path get every block here, so a visitor
 // of the heap that is inside can count on none of their blocks being taken, nor on any ceasing to
 // be zero.
-static struct slab *heap_take_block(struct heap *heap, unsigned class_index, struct slab *slab,
-                                    uintptr_t *address, bool *is_zero) {
+MALLOW_INLINE struct slab *heap_take_block(struct heap *heap, unsigned class_index,
+                                           struct slab *slab, uintptr_t *address, bool *is_zero) {
     heap_gate_enter(heap);
     if (unlikely(heap_is_resting(heap, class_index))) {
         heap_wake_class(heap, class_index);
@@ -267,19 +277,29 @@ static struct slab *heap_take_block(struct heap *heap, unsigned class_index, str
     return slab;
 }
 
-static uintptr_t heap_allocate_in_slab(struct heap *heap, unsigned class_index,
-                                       struct slab *current, bool zeroed) {
+// A block of a class. `plain`: any block of its size will do if there is none.
+static MALLOW_NOINLINE uintptr_t heap_allocate_in_slab(struct heap *heap, unsigned class_index,
+                                                       struct slab *current, bool zeroed,
+                                                       bool plain) {
     uintptr_t address = 0;
     bool is_zero = false;
     const struct slab *const slab =
         heap_take_block(heap, class_index, current, &address, &is_zero);
     if (unlikely(slab == NULL)) {
-        return 0;
+        return plain ? heap_take_last(heap, size_class_bytes(class_index), zeroed) : 0;
     }
     if (zeroed && !is_zero) {
         __builtin_memset((void *)address, 0, slab->block_bytes);
     }
     return address;
+}
+
+// The first blocks of a class.
+static MALLOW_NOINLINE uintptr_t heap_allocate_first(struct heap *heap, unsigned class_index,
+                                                     bool zeroed) {
+    const uintptr_t address = heap_allocate_thin(heap, class_index, zeroed);
+    return address != 0 ? address
+                        : heap_allocate_in_slab(heap, class_index, NULL, zeroed, true);
 }
 
 static uintptr_t heap_huge_allocate(struct heap *heap, size_t size, size_t alignment, bool zeroed) {
@@ -342,14 +362,9 @@ MALLOW_INTERNAL uintptr_t heap_allocate(struct heap *heap, size_t size, bool zer
     if (likely(size <= MALLOW_SLAB_BYTES_MAX)) {
         const unsigned class_index = size_class_of(size);
         struct slab *const current = heap_current_slab(heap, class_index);
-        if (size <= THIN_RUN_BYTES_MAX && current == NULL) {
-            const uintptr_t address = heap_allocate_thin(heap, class_index, zeroed);
-            if (address != 0) {
-                return address;
-            }
-        }
-        const uintptr_t address = heap_allocate_in_slab(heap, class_index, current, zeroed);
-        return likely(address != 0) ? address : heap_take_last(heap, size, zeroed);
+        return size <= THIN_RUN_BYTES_MAX && current == NULL
+                   ? heap_allocate_first(heap, class_index, zeroed)
+                   : heap_allocate_in_slab(heap, class_index, current, zeroed, true);
     }
     if (size <= heap->shared->large_bytes_max) {
         return heap_large_allocate(heap, size, MALLOW_SLICE_BYTES, zeroed);
@@ -367,7 +382,7 @@ MALLOW_INTERNAL uintptr_t heap_allocate_aligned(struct heap *heap, size_t size, 
         if (rounded <= MALLOW_SLAB_BYTES_MAX) {
             const unsigned class_index = size_class_of(rounded);
             return heap_allocate_in_slab(heap, class_index, heap_current_slab(heap, class_index),
-                                         zeroed);
+                                         zeroed, false);
         }
     }
     if (size <= heap->shared->large_bytes_max && alignment <= MALLOW_CHUNK_BYTES / 2) {

@@ -27,10 +27,6 @@ static bool os_failed(long result) {
     return (unsigned long)result >= (unsigned long)-4095L;
 }
 
-static void os_count(_Atomic(uint64_t) *counter) {
-    atomic_fetch_add_explicit(counter, 1, memory_order_relaxed);
-}
-
 static size_t os_limit_of(int resource) {
     struct rlimit limit = {RLIM_INFINITY, RLIM_INFINITY};
     const long result =
@@ -65,7 +61,7 @@ static uintptr_t os_map_raw(struct os *os, uintptr_t address, size_t bytes, int 
     if (unlikely(os->sealed)) {
         return 0;
     }
-    os_count(&os->map_count);
+    os_count(os, &os->map_count);
     const bool accounted =
         bytes >= OS_ACCOUNTED_BYTES && protection == (PROT_READ | PROT_WRITE);
     // Since 6.7 Linux takes MAP_STACK, which means nothing else, for MADV_NOHUGEPAGE.
@@ -81,7 +77,7 @@ static uintptr_t os_map_raw(struct os *os, uintptr_t address, size_t bytes, int 
         os_name(os, (uintptr_t)result, bytes);
     }
     if (unlikely(os->keeps_by_advice) && protection != PROT_NONE) {
-        os_count(&os->advise_count);
+        os_count(os, &os->advise_count);
         (void)os_syscall6(SYS_madvise, result, (long)bytes, MADV_NOHUGEPAGE, 0, 0, 0);
     }
     return (uintptr_t)result;
@@ -144,7 +140,7 @@ MALLOW_INTERNAL bool os_unmap(struct os *os, uintptr_t address, size_t bytes) {
     if (unlikely(os->sealed)) {
         return false;
     }
-    os_count(&os->unmap_count);
+    os_count(os, &os->unmap_count);
     return !os_failed(os_syscall6(SYS_munmap, (long)address, (long)bytes, 0, 0, 0, 0));
 }
 
@@ -153,7 +149,7 @@ MALLOW_INTERNAL bool os_purge(struct os *os, uintptr_t address, size_t bytes) {
     if (unlikely(os->sealed) || unlikely(address - os->giant_address < os->giant_bytes)) {
         return false;
     }
-    os_count(&os->advise_count);
+    os_count(os, &os->advise_count);
     // Not MADV_FREE: the figures that monitoring shows should fall when memory is given back.
     const long result =
         os_syscall6(SYS_madvise, (long)address, (long)bytes, MADV_DONTNEED, 0, 0, 0);
@@ -166,7 +162,7 @@ MALLOW_INTERNAL uintptr_t os_remap(struct os *os, uintptr_t address, size_t byte
     if (unlikely(os->sealed || leaps)) {
         return 0;
     }
-    os_count(&os->remap_count);
+    os_count(os, &os->remap_count);
     const long result = os_syscall6(SYS_mremap, (long)address, (long)bytes, (long)new_bytes,
                                     may_move ? MREMAP_MAYMOVE : 0, 0, 0);
     return os_failed(result) ? 0 : (uintptr_t)result;
@@ -177,7 +173,7 @@ MALLOW_INTERNAL enum os_moved os_move(struct os *os, uintptr_t address, size_t b
     if (unlikely(os->sealed)) {
         return OS_NOT_MOVED;
     }
-    os_count(&os->remap_count);
+    os_count(os, &os->remap_count);
     const long result = os_syscall6(SYS_mremap, (long)address, (long)bytes, (long)bytes,
                                     MREMAP_MAYMOVE | MREMAP_FIXED, (long)target, 0);
     if (!os_failed(result)) {

@@ -39,6 +39,7 @@ struct os {
     _Atomic(uint64_t) unmap_count;
     _Atomic(uint64_t) advise_count;
     _Atomic(uint64_t) remap_count;
+    _Atomic(uint64_t) entry_count;   // all of them
     struct os_charge charge;         // what is held, and may be
     _Atomic(uint32_t) work;          // enum os_work
 };
@@ -60,10 +61,13 @@ MALLOW_INLINE void os_raise_work(struct os *os) {
 // How often the kernel has been asked for or given memory. A call that finds it as it was has its
 // own system call still to spare; others' calls count too, which only puts work off.
 MALLOW_INLINE uint64_t os_entries(struct os *os) {
-    return atomic_load_explicit(&os->map_count, memory_order_relaxed) +
-           atomic_load_explicit(&os->unmap_count, memory_order_relaxed) +
-           atomic_load_explicit(&os->advise_count, memory_order_relaxed) +
-           atomic_load_explicit(&os->remap_count, memory_order_relaxed);
+    return atomic_load_explicit(&os->entry_count, memory_order_relaxed);
+}
+
+// Counts a call of a kind, before it is made.
+MALLOW_INLINE void os_count(struct os *os, _Atomic(uint64_t) *kind) {
+    atomic_fetch_add_explicit(kind, 1, memory_order_relaxed);
+    atomic_fetch_add_explicit(&os->entry_count, 1, memory_order_relaxed);
 }
 
 // Fills in the facts. Any time, also before libc's own start-up has finished.

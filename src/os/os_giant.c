@@ -15,7 +15,7 @@ MALLOW_INTERNAL enum os_giant_result os_giant_take(struct os *os, uintptr_t addr
                                                    unsigned node) {
     const unsigned flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED | MAP_HUGETLB |
                            (unsigned)OS_GIANT_SHIFT << OS_MAP_SIZE_SHIFT;
-    atomic_fetch_add_explicit(&os->map_count, 1, memory_order_relaxed);
+    os_count(os, &os->map_count);
     // Not MAP_NORESERVE: a page that is set aside for us now cannot be missing at the first touch.
     const long result = os_syscall6(SYS_mmap, (long)address, (long)OS_GIANT_BYTES,
                                     PROT_READ | PROT_WRITE, (long)flags, -1, 0);

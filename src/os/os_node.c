@@ -54,7 +54,7 @@ MALLOW_INTERNAL bool os_node_prefer(struct os *os, uintptr_t address, size_t byt
         return false;
     }
     nodes[node / 64] = 1UL << (node % 64);
-    atomic_fetch_add_explicit(&os->advise_count, 1, memory_order_relaxed);
+    os_count(os, &os->advise_count);
     return os_syscall6(SYS_mbind, (long)address, (long)bytes, OS_POLICY_PREFERRED,
                        (long)(uintptr_t)nodes, (long)(8 * sizeof nodes), 0) == 0;
 }

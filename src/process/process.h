@@ -77,7 +77,8 @@ MALLOW_INTERNAL void process_apply_options(struct process *process);
 // After slow calls, with no lock held: has memory looked after that nobody needs. `caller` is where
 // the program's call came from; `entries`: os_entries when it began.
 MALLOW_INLINE void process_poll(struct process *process, const void *caller, uint64_t entries) {
-    if (unlikely(atomic_load_explicit(&process->os.work, memory_order_relaxed) != 0)) {
+    if (unlikely(atomic_load_explicit(&process->os.work, memory_order_relaxed) != 0) &&
+        worker_is_none(&process->worker)) {
         worker_poll(&process->worker, caller,
                     os_entries(&process->os) == entries &&
                         heap_thread.effort < MALLOW_CALL_EFFORT);

@@ -100,6 +100,10 @@ MALLOW_INLINE bool worker_is_running(const struct worker *worker) {
     return atomic_load_explicit(&worker->state, memory_order_relaxed) == WORKER_RUNNING;
 }
 
+MALLOW_INLINE bool worker_is_none(const struct worker *worker) {
+    return atomic_load_explicit(&worker->state, memory_order_relaxed) == WORKER_NONE;
+}
+
 MALLOW_INTERNAL void worker_fork_prepare(struct worker *worker, bool hurried);
 MALLOW_INTERNAL void worker_fork_parent(struct worker *worker);
 MALLOW_INTERNAL void worker_fork_child(struct worker *worker);

@@ -50,8 +50,7 @@ MALLOW_INTERNAL void slab_init(struct slab *slab, uintptr_t address, unsigned cl
     slab->slice_back = 0;
     slab->word_count = 0;
     slab->reused = 0;
-    slab_mark_interior(slab, 1, slice_count);
-    slab_set_word(slab, 0);
+    slab_mark_interior(slab, slice_count);
     slab_set_owner(slab, owner);
     __atomic_store_n(&slab->kind, SLAB_BLOCKS, __ATOMIC_RELEASE);
 }
@@ -67,16 +66,16 @@ MALLOW_INTERNAL bool slab_open(struct slab *slab, size_t page_bytes) {
     const size_t capacity =
         bits_min((end - slab->start_address) / slab->block_bytes, slab->room_count);
     uint64_t *word = &slab->bits[before / 64];
+    const uint64_t *const end_word = &slab->bits[(capacity - 1) / 64];
+    // A new word holds anything.
     uint64_t opened = ~UINT64_C(0) << (before % 64);
-    for (size_t rest = capacity - before / 64 * 64;; rest -= 64) {
-        const uint64_t known = (opened & 1U) != 0 ? 0 : *word; // a new word holds anything
-        if (rest <= 64) {
-            *word = known | (opened & (~UINT64_C(0) >> (64 - rest)));
-            break;
-        }
-        *word++ = known | opened;
+    uint64_t known = (opened & 1U) != 0 ? 0 : *word;
+    for (; word < end_word; word++) {
+        *word = known | opened;
         opened = ~UINT64_C(0);
+        known = 0;
     }
+    *word = known | (opened & (~UINT64_C(0) >> (-capacity % 64)));
     slab->word_count = (uint8_t)(word + 1 - slab->bits);
     const size_t first_slice = MALLOW_SLICE_BYTES - slab->start_address % MALLOW_SLICE_BYTES;
     __atomic_store_n(&slab->capacity_count, (uint16_t)capacity, __ATOMIC_RELAXED);
@@ -104,7 +103,6 @@ MALLOW_INTERNAL void slab_init_large(struct slab *slab, uintptr_t address, unsig
     slab->slice_back = 0;
     slab->word_count = 0;
     slab->word = NULL;
-    slab_mark_interior(slab, 1, slice_count);
     slab_set_owner(slab, 0);
     __atomic_store_n(&slab->kind, SLAB_LARGE, __ATOMIC_RELEASE);
 }

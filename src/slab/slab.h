@@ -42,7 +42,7 @@ enum slab_kind {
     SLAB_NONE = 0,     // slice is free, or never used
     SLAB_BLOCKS = 1,   // blocks of one class
     SLAB_LARGE = 2,    // one block that fills the span
-    SLAB_INTERIOR = 3, // a later slice of a span, now or before: see slab_head
+    SLAB_INTERIOR = 3, // a later slice of a slab, now or before: see slab_head
     SLAB_THIN = 4,     // small blocks of several heaps and sizes, see arena/thin.h
 };
 
@@ -102,11 +102,23 @@ struct slab_remote {
 
 static_assert(sizeof(struct slab_remote) == sizeof(struct slab), "one distance between the tables");
 
-// Marks slices [first, end) of the span that `slab` is the head of.
-MALLOW_INLINE void slab_mark_interior(struct slab *slab, unsigned first, unsigned end) {
-    for (unsigned i = first; i < end; i++) {
-        slab[i].slice_back = (uint8_t)i;
-        __atomic_store_n(&slab[i].kind, SLAB_INTERIOR, __ATOMIC_RELEASE);
+MALLOW_INLINE void slab_mark_one(struct slab *slab, unsigned i) {
+    slab[i].slice_back = (uint8_t)i;
+    __atomic_store_n(&slab[i].kind, SLAB_INTERIOR, __ATOMIC_RELEASE);
+}
+
+// Marks the later slices of the span that `slab` is the head of, if blocks begin in them.
+MALLOW_INLINE void slab_mark_interior(struct slab *slab, unsigned slice_count) {
+    enum { SLAB_SLICES_MAX = 8 }; // but for spans of another kind
+    MALLOW_UNROLL_8
+    for (unsigned i = 1; i < SLAB_SLICES_MAX; i++) {
+        if (i >= slice_count) {
+            return;
+        }
+        slab_mark_one(slab, i);
+    }
+    for (unsigned i = SLAB_SLICES_MAX; unlikely(i < slice_count); i++) {
+        slab_mark_one(slab, i);
     }
 }
 
@@ -130,7 +142,8 @@ MALLOW_INTERNAL void slab_init_thin(struct slab *slab, uintptr_t address, void *
 // to nothing now (slab_head). The remote part stays as it is.
 MALLOW_INTERNAL void slab_clear(struct slab *slab);
 
-// The head of the span that the slice of a slot lies in, as a slot; NULL if it lies in none.
+// The head of the span that the slice of a slot lies in, as a slot; NULL if it lies in none, or in a
+// later slice of one in which no block begins.
 MALLOW_INLINE struct slab *slab_head(struct slab *slab) {
     uint8_t kind = __atomic_load_n(&slab->kind, __ATOMIC_ACQUIRE);
     if (kind == SLAB_INTERIOR) {

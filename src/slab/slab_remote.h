@@ -53,25 +53,44 @@ MALLOW_INLINE bool slab_remote_any(const struct slab_remote *remote, unsigned wo
     return any != 0;
 }
 
-// Whether other threads have freed `enough` blocks, as estimated from every other bit of every
-// other word where there are many.
+// A few bits of some words in one: of each word the bits of `mask`, and of the next word those to
+// the right of them. So what is looked at lies all over the slab, in no order that a program is
+// likely to free in.
+MALLOW_INLINE uint64_t slab_remote_sample(const struct slab_remote *remote, unsigned first,
+                                          unsigned end, unsigned step, uint64_t mask) {
+    uint64_t sample = 0;
+    MALLOW_UNROLL_8
+    for (unsigned i = first; i < end; i += step, mask >>= 1) {
+        sample |= atomic_load_explicit(&remote->bits[i], memory_order_relaxed) & mask;
+    }
+    return sample;
+}
+
+// Whether other threads have freed `enough` blocks of a slab of so many words: a few words are
+// counted; of more, a quarter of the bits, and of many an eighth, of every other word.
 MALLOW_INLINE bool slab_remote_has(const struct slab_remote *remote, unsigned word_count,
                                    unsigned enough) {
+    const uint64_t quarter = UINT64_C(0x8888888888888888);
+    const uint64_t eighth = UINT64_C(0x8080808080808080);
     uint64_t counts = 0; // a byte for each eighth of a word
-    if (word_count <= 8) {
+    if (word_count == 1) {
+        return bits_count(atomic_load_explicit(&remote->bits[0], memory_order_relaxed)) >= enough;
+    }
+    if (word_count <= 3) {
         for (unsigned i = 0; i < word_count; i++) {
             counts +=
                 bits_count_bytes(atomic_load_explicit(&remote->bits[i], memory_order_relaxed));
         }
         return bits_sum_bytes(counts) >= enough;
     }
-    const uint64_t even = UINT64_C(0x5555555555555555);
-    for (unsigned i = 0; i + 2 < MALLOW_SLAB_WORDS; i += 4) { // two words' counted as one
-        const uint64_t one = atomic_load_explicit(&remote->bits[i], memory_order_relaxed);
-        const uint64_t other = atomic_load_explicit(&remote->bits[i + 2], memory_order_relaxed);
-        counts += bits_count_bytes((one & even) | (other & even) << 1);
+    if (word_count <= 8) {
+        counts = bits_count_bytes(slab_remote_sample(remote, 0, 4, 1, quarter)) +
+                 bits_count_bytes(slab_remote_sample(remote, 4, 8, 1, quarter));
+        return bits_sum_bytes(counts) * 4 >= enough;
     }
-    return bits_sum_bytes(counts) * 4 >= enough;
+    counts = bits_count_bytes(slab_remote_sample(remote, 0, 16, 2, eighth)) +
+             bits_count_bytes(slab_remote_sample(remote, 16, MALLOW_SLAB_WORDS, 2, eighth));
+    return bits_sum_bytes(counts) * 16 >= enough;
 }
 
 // Whether the block is free, asked by a thread that does not own the slab. Exact for a block that

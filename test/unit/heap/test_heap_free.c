@@ -326,31 +326,31 @@ CASE(a_lent_block_that_is_freed_again_stops_the_program) {
 CASE(a_block_of_the_threads_own_is_told_at_less_cost) {
     enum { COUNT = 3000, SIZE = 64 };
     static uintptr_t blocks[COUNT];
-    struct heap_block near;
     for (unsigned i = 0; i < COUNT; i++) {
         blocks[i] = allocate_in_slab(SIZE);
     }
     for (unsigned i = 0; i < COUNT; i++) {
         const struct heap_block found = heap_identify(&world.shared, blocks[i]);
-        assert_true(heap_identify_near(heap, blocks[i], &near));
+        const size_t usable_bytes = heap_own_usable(heap, blocks[i]);
+        const struct heap_block near = heap_own_block(heap, blocks[i], usable_bytes);
         assert_int_equal(near.kind, found.kind);
         assert_ptr_equal(near.slab, found.slab);
         assert_int_equal(near.index, found.index);
         assert_int_equal(near.usable_bytes, found.usable_bytes);
-        assert_false(heap_identify_near(heap, blocks[i] + 16, &near));
+        assert_int_equal(heap_own_usable(heap, blocks[i] + 16), 0);
     }
     const uintptr_t last = allocate_in_slab(SIZE);
     struct slab *slab;
     assert_int_equal(heap_fast_free(heap, last, &slab), HEAP_FAST_DONE); // hot
-    assert_false(heap_identify_near(heap, last, &near));
+    assert_int_equal(heap_own_usable(heap, last), 0);
     release(blocks[7]);
-    assert_false(heap_identify_near(heap, blocks[7], &near));
+    assert_int_equal(heap_own_usable(heap, blocks[7]), 0);
     release_elsewhere((void *)blocks[8]); // what others do is for the long way
-    assert_false(heap_identify_near(heap, blocks[9], &near));
+    assert_int_equal(heap_own_usable(heap, blocks[9]), 0);
     assert_int_equal(kind_of(blocks[9]), HEAP_BLOCK_SLAB);
-    assert_false(heap_identify_near(&heap_empty, blocks[10], &near));
-    assert_false(heap_identify_near(heap, 0, &near));
-    assert_false(heap_identify_near(heap, allocate(300000), &near));
+    assert_int_equal(heap_own_usable(&heap_empty, blocks[10]), 0);
+    assert_int_equal(heap_own_usable(heap, 0), 0);
+    assert_int_equal(heap_own_usable(heap, allocate(300000)), 0);
 }
 
 #define HEAP_CASE(name) cmocka_unit_test_setup_teardown(name, begin, end)

@@ -318,6 +318,7 @@ CASE(marks_of_a_span_that_is_no_more_lead_to_none_that_lies_there_now) {
     slab_clear(slab);
     slab_init_large(slab, slice_address(0), 3, 150000);
     slab_init_large(&slots[4], slice_address(4), 2, 100000);
+    slab_mark_interior(&slots[4], 2);
     struct slab *const heads[] = {slab, slab, slab, NULL, &slots[4], &slots[4], NULL, NULL};
     for (unsigned i = 0; i < SLOTS && i < sizeof heads / sizeof heads[0]; i++) {
         assert_ptr_equal(slab_head(&slots[i]), heads[i]);
@@ -335,8 +336,7 @@ CASE(a_large_block_and_a_thin_slice_send_free_to_the_slow_path) {
     assert_int_equal(slab->kind, SLAB_LARGE);
     assert_int_equal(slab->reach_bytes, 0);
     assert_int_equal(slab->block_bytes, 150000);
-    assert_int_equal(slots[2].slice_back, 2);
-    assert_int_equal(slots[3].kind, SLAB_NONE);
+    assert_int_equal(slots[1].kind, SLAB_NONE); // no block begins there
     assert_true(slab_audit(slab));
     int described;
     slab_init_thin(slab, slice_address(0), &described);
