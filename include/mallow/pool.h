@@ -135,9 +135,10 @@ struct mw_pool_planned {
     size_t alignment_bytes; // what the caller's memory must be aligned to
     size_t problem_class;   // index of the class that the status is about, or MW_POOL_NO_CLASS
     // Upper bounds of the instructions of one call in libmallow as released (x86-64, gcc); no call
-    // enters the kernel. 60 in a pool with at most one of: classes beyond the direct table (16 KiB,
-    // and a 256th of the pool), `fallback` (up to 64 classes), `remote`, `check_owner`. Retries
-    // because another thread's remote free came between are not counted. Counted by test/pool.
+    // enters the kernel. 60 in a pool with `remote`, or with any two of: classes beyond the direct
+    // table (16 KiB, and a 256th of the pool), `fallback`, the same among more than 64 classes,
+    // `check_owner`. Retries because another thread's remote free came between are not counted.
+    // Counted by test/pool.
     uint32_t alloc_instructions;       // mw_pool_alloc
     uint32_t alloc_class_instructions; // mw_pool_alloc_class
     uint32_t free_instructions;        // mw_pool_free

@@ -74,7 +74,11 @@ static inline enum mw_pool_status mw_pool_give(struct mw_pool *pool, struct mw_p
     const mw_pool_two_words product = (mw_pool_two_words)offset * lane->reciprocal;
     const size_t index = (size_t)(product >> 64);
     if (__builtin_expect((uint64_t)product < lane->reciprocal && index < lane->block_count, 1)) {
-        uint64_t *const word = &lane->words[index / 64];
+        uint64_t *word = &lane->words[index / 64], *const at_hand = lane->word;
+        if (__builtin_expect(word == at_hand, 1)) { // the same, but known before the index is:
+            word = at_hand;                         // what is freed at once is there, and the next
+            __asm__("" : "+r"(word));               // take need not wait for where it went to
+        }
         const uint64_t before = __atomic_load_n(word, __ATOMIC_RELAXED);
         const uint64_t bit = (uint64_t)1 << (index % 64);
         if (__builtin_expect((before & bit) == 0, 1)) {

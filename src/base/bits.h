@@ -72,6 +72,18 @@ MALLOW_INLINE bool bits_set_was_set(uint64_t *value, uint64_t index) {
     return was_set;
 }
 
+// Subtracts 1 in memory, and tells whether that makes it negative.
+MALLOW_INLINE bool bits_count_down(ptrdiff_t *value) {
+    bool negative;
+    __asm__("subq $1, %0" : "+m"(*value), "=@ccs"(negative));
+    return negative;
+}
+
+// --*room, or where that is 0, ++*most instead. No branch.
+MALLOW_INLINE void bits_count_down_or_up(ptrdiff_t *room, size_t *most) {
+    __asm__("subq $1, %0\n\tadcq $0, %0\n\tadcq $0, %1" : "+m"(*room), "+m"(*most) : : "cc");
+}
+
 // The high and the low half of a product of two words; for 128-bit integers the compiler takes two
 // registers and two moves more.
 MALLOW_INLINE uintptr_t bits_multiply_high(uintptr_t a, uintptr_t b, uintptr_t *low) {
@@ -89,6 +101,16 @@ MALLOW_INLINE bool bits_set_was_set(uint64_t *value, uint64_t index) {
     const bool was_set = (*value & mask) != 0;
     *value |= mask;
     return was_set;
+}
+
+MALLOW_INLINE bool bits_count_down(ptrdiff_t *value) {
+    return --*value < 0;
+}
+
+MALLOW_INLINE void bits_count_down_or_up(ptrdiff_t *room, size_t *most) {
+    const size_t none = *room == 0;
+    *room += (ptrdiff_t)none - 1;
+    *most += none;
 }
 
 #if UINTPTR_MAX > UINT32_MAX

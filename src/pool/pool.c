@@ -27,44 +27,44 @@ static bool pool_is_strange(const struct mw_pool *pool) {
 MALLOW_INLINE void *pool_take_listed(struct pool_class *class, struct pool_group *group) {
     struct mw_pool_lane *const lane = &class->lane;
     const uint64_t summary = group->summary;
-    const uint64_t index = bits_find_lowest(summary);
+    uint64_t index = bits_find_lowest(summary);
     uint64_t *const words = group->words;
     const uint64_t value = pool_word_get(&words[index]);
+    compiler_forget(index); // here and below: else the word's address is computed apart
     const uint64_t rest = value & (value - 1);
-    const size_t first = index << POOL_WORD_SHIFT;
     pool_word_set(&words[index], rest);
-    pool_lane_count(lane);
-    if (rest != 0) {
+    if (unlikely(rest != 0)) {
+        bits_count_down_or_up(&lane->headroom, &lane->peak_count);
+        compiler_forget(index);
         lane->word = &words[index];
-        lane->base = group->base + first * lane->block_bytes;
+        lane->base = group->base + (index << POOL_WORD_SHIFT) * lane->block_bytes;
         return (void *)(lane->base + bits_find_lowest(value) * lane->block_bytes);
     }
-    const uintptr_t block =
-        group->base + (first + bits_find_lowest(value)) * lane->block_bytes;
+    bits_count_down_or_up(&lane->headroom, &lane->peak_count);
+    const uint64_t place = (index << POOL_WORD_SHIFT) + bits_find_lowest(value);
+    const uintptr_t block = group->base + place * lane->block_bytes;
     const uint64_t others = summary & (summary - 1);
     group->summary = others;
-    if (others == 0) {
+    if (likely(others == 0)) {
         struct pool_group *const next = group->next;
         class->group = next;
-        if (next == NULL) {
+        if (likely(next == NULL)) {
             *class->room ^= class->room_bit;
         }
     }
     return (void *)block;
 }
 
-// The class is exhausted, and neither others' frees nor the classes of its word of `room` can help.
-// In a pool with fallback and remote, the bigger classes have not been looked at: one that only
-// others' frees speak for may turn out to have none, then the next one.
+static MALLOW_COLD void *pool_refuse_all(struct mw_pool *pool, struct pool_class *class) {
+    class->refused++;
+    return pool_refuse(pool, MW_POOL_EXHAUSTED_ALL);
+}
+
+// In a pool with fallback and remote: the classes above that have groups, or that others' frees
+// speak for; one of these may turn out to have none, then the next one.
 static MALLOW_COLD void *pool_alloc_bigger(struct mw_pool *pool, struct pool_class *class) {
-    const size_t end = (pool->class_count + 63) / 64;
-    size_t place = class->rank / 64;
     uint64_t mask = ~UINT64_C(0) << (class->rank % 64) << 1;
-    if (!pool->remote) {
-        mask = ~UINT64_C(0);
-        place++;
-    }
-    for (; place < end; place++) {
+    for (size_t place = class->rank / 64; place < POOL_ROOM_WORDS; place++) {
         uint64_t candidates =
             (pool->room[place] |
              atomic_load_explicit(&pool->posted_room[place], memory_order_relaxed)) & mask;
@@ -78,14 +78,13 @@ static MALLOW_COLD void *pool_alloc_bigger(struct mw_pool *pool, struct pool_cla
         }
         mask = ~UINT64_C(0);
     }
-    class->refused++;
-    return pool_refuse(pool, MW_POOL_EXHAUSTED_ALL);
+    return pool_refuse_all(pool, class);
 }
 
 static MALLOW_COLD void *pool_alloc_none(struct mw_pool *pool, struct pool_class *class,
                                              bool this_class) {
     const bool any_class = pool->fallback && !this_class;
-    if (any_class && (pool->remote || pool->class_count > 64)) {
+    if (any_class && pool->remote) {
         return pool_alloc_bigger(pool, class);
     }
     class->refused++;
@@ -98,9 +97,11 @@ static MALLOW_COLD void *pool_alloc_none(struct mw_pool *pool, struct pool_class
 MALLOW_INLINE void *pool_take_freed(struct mw_pool *pool, struct pool_class *class,
                                     bool this_class) {
     struct pool_remote *remote;
-    uint64_t bits = class->taken_bits;
-    if (unlikely(bits != 0)) { // rather not: the other way is the longer one
+    uint64_t bits;
+    if (unlikely(class->taken_bits != 0)) { // rather not: the other way is the longer one
+        compiler_forget(class);             // which this one is to load its bits for itself
         remote = class->taken;
+        bits = class->taken_bits;
     } else {
         remote = pool_posted_pop(class);
         if (remote == NULL) {
@@ -129,36 +130,73 @@ MALLOW_INLINE void *pool_take_freed(struct mw_pool *pool, struct pool_class *cla
     return (void *)(group->base + place * class->lane.block_bytes);
 }
 
-// A block of the class's list; where there is none, of a bigger class, unless `this_class`, or what
-// others have freed.
-MALLOW_INLINE void *pool_alloc_listed(struct mw_pool *pool, struct pool_class *class,
-                                      bool this_class) {
-    struct pool_group *const group = class->group;
-    if (likely(group != NULL)) {
-        return pool_take_listed(class, group);
-    }
-    const uint64_t candidates = this_class ? 0 : *class->room & class->bigger;
-    if (candidates == 0) {
-        return pool_take_freed(pool, class, this_class);
+// The class of the lowest bit in a word of `room`, which comes `words` behind that of `class`.
+MALLOW_INLINE struct pool_class *pool_class_behind(const struct pool_class *class, uint64_t bits,
+                                                   size_t words) {
+    compiler_forget(class); // else what it says is loaded ahead, into one more register
+    struct pool_class *bigger = class->first + bits_find_lowest(bits);
+    compiler_forget(bigger);
+    return bigger + words * 64;
+}
+
+// The class is exhausted, and so are the bigger ones of its word of `room`: the other words.
+MALLOW_INLINE void *pool_take_behind(struct mw_pool *pool, struct pool_class *class) {
+    const uint64_t *room = class->room;
+    struct pool_class *bigger;
+    if (unlikely(room[1] != 0)) {
+        compiler_forget(room); // that a word is compared in memory, and loaded when it is the one
+        bigger = pool_class_behind(class, room[1], 1);
+    } else if (unlikely(room[2] != 0)) {
+        compiler_forget(room);
+        bigger = pool_class_behind(class, room[2], 2);
+    } else {
+        const uint64_t bits = room[3];
+        if (unlikely(bits == 0)) {
+            return pool_refuse_all(pool, class);
+        }
+        bigger = pool_class_behind(class, bits, 3);
     }
     class->fallback++;
-    struct pool_class *const bigger = class->first + bits_find_lowest(candidates);
     return pool_take_listed(bigger, bigger->group);
 }
 
-static MALLOW_NOINLINE void *pool_alloc_slow(struct mw_pool *pool, struct pool_class *class) {
-    return pool_alloc_listed(pool, class, false);
+// A block for a class that is exhausted: of the next bigger class with room, unless `this_class`,
+// or what others have freed. With `remote` these speak for bigger classes, too: `bigger` is 0 then.
+MALLOW_INLINE void *pool_take_elsewhere(struct mw_pool *pool, struct pool_class *class,
+                                        bool this_class) {
+    const uint64_t bits = this_class ? 0 : *class->room & class->bigger;
+    if (likely(bits != 0)) {
+        class->fallback++;
+        struct pool_class *const bigger = pool_class_behind(class, bits, 0);
+        return pool_take_listed(bigger, bigger->group);
+    }
+    return !this_class && class->behind ? pool_take_behind(pool, class)
+                                        : pool_take_freed(pool, class, this_class);
 }
 
-// The same, short where there is a list.
+// A block of the class's list, or from elsewhere.
+MALLOW_INLINE void *pool_alloc_slow(struct mw_pool *pool, struct pool_class *class) {
+    struct pool_group *const group = class->group;
+    return likely(group != NULL) ? pool_take_listed(class, group)
+                                 : pool_take_elsewhere(pool, class, false);
+}
+
+static MALLOW_NOINLINE void *pool_alloc_elsewhere(struct mw_pool *pool, struct pool_class *class) {
+    return pool_take_elsewhere(pool, class, false);
+}
+
+// The same as pool_alloc_slow, inlined as far as the list goes.
 MALLOW_INLINE void *pool_alloc_by_list(struct mw_pool *pool, struct pool_class *class) {
     struct pool_group *const group = class->group;
-    return likely(group != NULL) ? pool_take_listed(class, group) : pool_alloc_slow(pool, class);
+    return likely(group != NULL) ? pool_take_listed(class, group)
+                                 : pool_alloc_elsewhere(pool, class);
 }
 
 static MALLOW_NOINLINE void *pool_alloc_class_slow(struct mw_pool *pool,
                                                    struct pool_class *class) {
-    return pool_alloc_listed(pool, class, true);
+    struct pool_group *const group = class->group;
+    return likely(group != NULL) ? pool_take_listed(class, group)
+                                 : pool_take_elsewhere(pool, class, true);
 }
 
 // A block of the lane's word, unless it is the last one there: then the list changes, too.
@@ -175,74 +213,52 @@ MALLOW_INLINE void *pool_take(struct mw_pool *pool, struct pool_class *class, bo
     return (void *)(lane->base + bits_find_lowest(value) * lane->block_bytes);
 }
 
-MALLOW_INLINE size_t pool_step(const size_t *sizes, size_t rank, size_t half, size_t size) {
-    return rank + (sizes[rank + half - 1] < size ? half : 0);
-}
-
-// The search among the sizes of one cell but for its last step: of as many steps as the
-// configuration has fixed.
-static MALLOW_NOINLINE size_t pool_search(const struct mw_pool *pool, size_t rank, size_t size) {
-    const size_t *const sizes = pool->sizes;
-    switch (pool->far_steps) {
-    case 9: rank = pool_step(sizes, rank, 256, size); __attribute__((fallthrough));
-    case 8: rank = pool_step(sizes, rank, 128, size); __attribute__((fallthrough));
-    case 7: rank = pool_step(sizes, rank, 64, size); __attribute__((fallthrough));
-    case 6: rank = pool_step(sizes, rank, 32, size); __attribute__((fallthrough));
-    case 5: rank = pool_step(sizes, rank, 16, size); __attribute__((fallthrough));
-    case 4: rank = pool_step(sizes, rank, 8, size); __attribute__((fallthrough));
-    case 3: rank = pool_step(sizes, rank, 4, size); __attribute__((fallthrough));
-    default: return pool_step(sizes, rank, 2, size);
+// A size beyond the direct table, which the largest class holds: the smallest class that ends in
+// its cell, or the next one, or in a crowded cell one of the next.
+MALLOW_INLINE struct pool_class *pool_class_far(const struct mw_pool *pool, size_t size,
+                                                bool crowded) {
+    const size_t last = size - 1, octave = bits_highest(last);
+    struct pool_class *class =
+        pool_class_of(pool, pool->far[octave][last >> pool->far_shift[octave]]);
+    if (likely(class->lane.block_bytes < size)) { // rather not: the other way is the longer one
+        class++;
     }
-}
-
-// The first class beyond the direct table that holds `size`, which the largest does. A cell of the
-// table leads to the first that may; in most configurations it is that one or the next.
-MALLOW_INLINE struct pool_class *pool_class_far(const struct mw_pool *pool, size_t size) {
-    size_t rank = pool->far[(size - 1) >> pool->far_shift];
-    if (unlikely(pool->far_steps > 1)) {
-        rank = pool_search(pool, rank, size);
+    while (crowded && class->lane.block_bytes < size) {
+        class++;
     }
-    struct pool_class *const class = pool_class_at(pool, rank);
-    return class->lane.block_bytes < size ? class + 1 : class;
-}
-
-static MALLOW_NOINLINE void *pool_alloc_checked_far(struct mw_pool *pool, size_t size) {
-    return pool_alloc_slow(pool, pool_class_far(pool, size));
+    return class;
 }
 
 static MALLOW_COLD void *pool_refuse_size(struct mw_pool *pool, size_t size) {
     return pool_refuse(pool, size == 0 ? MW_POOL_SIZE_ZERO : MW_POOL_SIZE_TOO_BIG);
 }
 
-// Where callers are looked at.
-static MALLOW_NOINLINE void *pool_alloc_checked(struct mw_pool *pool, size_t size) {
+// No size that there is; or a pool that checks its owner, or has crowded cells.
+static MALLOW_NOINLINE void *pool_alloc_odd(struct mw_pool *pool, size_t size, size_t granule) {
     if (unlikely(pool_is_strange(pool))) {
         return NULL; // last_status is the owner's
     }
-    const size_t granule = (size - 1) >> POOL_GRANULE_SHIFT;
     if (likely(granule < pool->full_direct_count)) {
-        return pool_alloc_by_list(pool, pool_class_at(pool, pool->direct[granule]));
+        return pool_alloc_by_list(pool, pool_class_of(pool, pool_direct(pool)[granule]));
     }
-    return size - 1 < pool->largest_bytes ? pool_alloc_checked_far(pool, size)
-                                          : pool_refuse_size(pool, size);
+    return likely(granule < pool->full_reach_count)
+               ? pool_alloc_by_list(pool, pool_class_far(pool, size, true))
+               : pool_refuse_size(pool, size);
 }
 
-// A size beyond the direct table, or 0, or a pool that checks its owner.
-static MALLOW_NOINLINE void *pool_alloc_far(struct mw_pool *pool, size_t size) {
-    if (unlikely(pool->check_owner)) {
-        return pool_alloc_checked(pool, size);
-    }
-    return likely(size - 1 < pool->largest_bytes)
-               ? pool_alloc_by_list(pool, pool_class_far(pool, size))
-               : pool_refuse_size(pool, size);
+// A size beyond the direct table, or 0, or an odd pool.
+static MALLOW_NOINLINE void *pool_alloc_far(struct mw_pool *pool, size_t size, size_t granule) {
+    return likely(granule < pool->reach_count)
+               ? pool_alloc_by_list(pool, pool_class_far(pool, size, false))
+               : pool_alloc_odd(pool, size, granule);
 }
 
 MALLOW_FAST void *mw_pool_alloc(struct mw_pool *pool, size_t size) {
     const size_t granule = (size - 1) >> POOL_GRANULE_SHIFT;
     if (unlikely(granule >= pool->direct_count)) {
-        return pool_alloc_far(pool, size);
+        return pool_alloc_far(pool, size, granule);
     }
-    return pool_take(pool, pool_class_at(pool, pool->direct[granule]), false);
+    return pool_take(pool, pool_class_of(pool, pool_direct(pool)[granule]), false);
 }
 
 enum mw_pool_status mw_pool_last_status(const struct mw_pool *pool) {
@@ -304,7 +320,9 @@ MALLOW_INLINE enum mw_pool_status pool_give_index(struct pool_area *area, size_t
     class->lane.headroom++;
     if (unlikely(before == 0)) {
         pool_word_filled(class, &area->groups[index >> POOL_GROUP_SHIFT], place);
-        return MW_POOL_OK;
+        enum mw_pool_status status = MW_POOL_OK;
+        compiler_forget(status); // else the longest way has a jump in it, to the other end
+        return status;
     }
     return MW_POOL_OK;
 }
@@ -327,11 +345,11 @@ enum mw_pool_status mw_pool_give_far(struct mw_pool_lane *lane, size_t index) {
 static MALLOW_NOINLINE enum mw_pool_status pool_give_divided(struct pool_area *area,
                                                              uintptr_t block) {
     size_t index;
-    if (area->reciprocal == 0 && pool_index_divided(area, block, &index) &&
-        index < area->full_count) {
-        return pool_give_index(area, index, area->remote_words != NULL);
+    if (unlikely(area->reciprocal != 0 || !pool_index_divided(area, block, &index))) {
+        return pool_misfit(area, block);
     }
-    return pool_misfit(area, block);
+    return likely(index < area->count) ? pool_give_index(area, index, false)
+                                       : pool_give_shared(area, block, index);
 }
 
 MALLOW_INLINE enum mw_pool_status pool_give(struct pool_area *area, uintptr_t block) {
@@ -345,13 +363,13 @@ MALLOW_INLINE enum mw_pool_status pool_give(struct pool_area *area, uintptr_t bl
     return pool_give_index(area, index, false);
 }
 
-static MALLOW_NOINLINE enum mw_pool_status pool_free_attached(struct mw_pool *pool,
+MALLOW_INLINE enum mw_pool_status pool_free_attached(struct mw_pool *pool,
                                                               uintptr_t address) {
-    struct pool_area *const area = pool_area_of(pool, address);
-    if (unlikely(area == NULL)) {
+    const struct pool_memory *const memory = pool_memory_below(pool, address);
+    if (unlikely(address - memory->start >= memory->bytes)) {
         return address == 0 ? MW_POOL_NULL_POINTER : MW_POOL_FOREIGN;
     }
-    return pool_give(area, address);
+    return pool_give(pool_area_at(memory, address), address);
 }
 
 static MALLOW_COLD enum mw_pool_status pool_free_strange(struct mw_pool *pool, uintptr_t address) {
@@ -365,7 +383,7 @@ static MALLOW_NOINLINE enum mw_pool_status pool_free_elsewhere(struct mw_pool *p
     if (unlikely(pool_is_strange(pool))) {
         return pool_free_strange(pool, address);
     }
-    if (unlikely(offset >= pool->full_bytes)) {
+    if (likely(offset >= pool->full_bytes)) {
         return pool_free_attached(pool, address);
     }
     return pool_give(pool_area_in(pool->areas, pool->map, offset >> pool->cell_shift, address),

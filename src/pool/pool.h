@@ -78,8 +78,9 @@ struct pool_class {
     struct pool_class *first; // the class of that word's bit 0
     uint64_t fallback;
     uint64_t refused;
-    uint32_t rank;  // by size
-    uint32_t index; // in the configuration
+    uint16_t rank;  // by size
+    uint16_t index; // in the configuration
+    bool behind;    // bigger classes are to be looked for in the words behind, too
 
     size_t capacity; // racy reads by others
     struct pool_group *groups; // those of the first memory
@@ -107,31 +108,32 @@ struct pool_memory {
     size_t mapping_bytes;
 };
 
-// The pool begins at the first byte of its first memory; its classes, by rank, follow it.
+// The pool begins at the first byte of its first memory; the direct table of sizes follows it, by
+// (size - 1) >> POOL_GRANULE_SHIFT, and then its classes.
 struct mw_pool {
     size_t bytes; // of the first memory; 0 with check_owner, so that every free takes the long way
     const uint16_t *map;
     struct pool_area *areas;
     size_t cell_shift;
     size_t direct_count;   // 0 with check_owner, so that every alloc takes the long way
-    const uint8_t *direct; // rank by (size - 1) >> POOL_GRANULE_SHIFT
+    size_t reach_count;    // full_reach_count; 0 with check_owner or a crowd above 1
     size_t direct_class_count; // class_count; 0 with check_owner
     const uint8_t *ranks;      // rank by index in the configuration
 
     uint64_t room[POOL_ROOM_WORDS]; // with fallback: bit r: the class of rank r has a group
-    size_t largest_bytes; // blocks of the largest class
-    const uint8_t *far;   // rank that the search begins at, by (size - 1) >> far_shift
-    uint32_t far_shift;
-    uint32_t far_steps; // that the search takes
-    size_t full_bytes;  // of the first memory
-    size_t remote_bytes; // the same with `remote`, else 0
+    uint64_t no_room[POOL_ROOM_WORDS - 1]; // 0: a class looks at this many words behind its own
+    const uint8_t *far_shift; // by octave, h: cells of its sizes, 2^h + 1 to 2^(h + 1)
 
-    const size_t *sizes; // blocks by rank, then SIZE_MAX; for more than one step
+    uint16_t *const *far; // by octave: its cells, less 2^h >> shift; as far as they are needed
+    struct pool_class *classes; // by rank
+    size_t full_bytes;          // of the first memory
+    size_t remote_bytes;        // the same with `remote`, else 0
+    uint32_t far_crowd; // classes of sizes beyond the direct table that share a cell, at most
     uint32_t class_count;
     uint32_t last_status;
     bool fallback, remote, check_owner, prefault, lock;
-    size_t full_direct_count;
-    size_t far_rank; // of the first class beyond the direct table
+    size_t full_direct_count; // granules of the direct table
+    size_t full_reach_count;  // granules of the largest class
     _Atomic(uintptr_t) owner; // with check_owner: the owner's thread pointer
     uint64_t magic;
     _Atomic(uint64_t) posted_room[POOL_ROOM_WORDS]; // with fallback: class r may have posted blocks
@@ -140,7 +142,8 @@ struct mw_pool {
     struct pool_memory *memories[MW_POOL_MEMORIES_MAX];
 };
 
-#define POOL_CLASSES_AT ((sizeof(struct mw_pool) + 63) & ~(size_t)63)
+#define POOL_DIRECT_MAX 2048 // granules
+#define POOL_PLACE_SHIFT 3   // tables of sizes hold a class's place in its pool, by 8 bytes
 
 static_assert(sizeof(void *) != 8 || sizeof(struct pool_group) == 32, "half a cache line");
 static_assert(sizeof(void *) != 8 || sizeof(struct pool_remote) == 32, "half a cache line");
@@ -149,9 +152,22 @@ static_assert(sizeof(void *) != 8 || sizeof(struct pool_class) == 256, "four cac
 static_assert(sizeof(void *) != 8 || offsetof(struct pool_class, posted) == 192, "others' line");
 static_assert(sizeof(void *) != 8 || sizeof(struct pool_memory) == 64, "one cache line");
 static_assert(offsetof(struct pool_class, lane) == 0, "a class is found by its lane");
+static_assert((sizeof(struct mw_pool) + POOL_DIRECT_MAX * sizeof(uint16_t) + MALLOW_CACHE_LINE +
+               MW_POOL_CLASSES_MAX * sizeof(struct pool_class)) >> POOL_PLACE_SHIFT <= UINT16_MAX,
+              "an entry of a table of sizes");
 
 MALLOW_INLINE struct pool_class *pool_class_at(const struct mw_pool *pool, size_t rank) {
-    return (struct pool_class *)((uintptr_t)pool + POOL_CLASSES_AT) + rank;
+    return pool->classes + rank;
+}
+
+// The direct table.
+MALLOW_INLINE uint16_t *pool_direct(const struct mw_pool *pool) {
+    return (uint16_t *)((uintptr_t)pool + sizeof(struct mw_pool));
+}
+
+// The class of an entry of a table of sizes.
+MALLOW_INLINE struct pool_class *pool_class_of(const struct mw_pool *pool, size_t entry) {
+    return (struct pool_class *)((uintptr_t)pool + (entry << POOL_PLACE_SHIFT));
 }
 
 // ---- Addresses ----------------------------------------------------------------------------------
@@ -166,21 +182,46 @@ MALLOW_INLINE struct pool_area *pool_area_in(struct pool_area *areas, const uint
     return area;
 }
 
+// The last memory that begins at or below an address; another one where there is none. Four
+// comparisons, each with its own two ways: an instruction less than selecting by one.
+MALLOW_INLINE struct pool_memory *pool_memory_of_2(const struct mw_pool *pool, uintptr_t address,
+                                                   size_t at) {
+    return address >= pool->starts[at + 1] ? pool->memories[at + 1] : pool->memories[at];
+}
+
+MALLOW_INLINE struct pool_memory *pool_memory_of_4(const struct mw_pool *pool, uintptr_t address,
+                                                   size_t at) {
+    return address >= pool->starts[at + 2] ? pool_memory_of_2(pool, address, at + 2)
+                                           : pool_memory_of_2(pool, address, at);
+}
+
+MALLOW_INLINE struct pool_memory *pool_memory_of_8(const struct mw_pool *pool, uintptr_t address,
+                                                   size_t at) {
+    return address >= pool->starts[at + 4] ? pool_memory_of_4(pool, address, at + 4)
+                                           : pool_memory_of_4(pool, address, at);
+}
+
+MALLOW_INLINE struct pool_memory *pool_memory_below(const struct mw_pool *pool,
+                                                    uintptr_t address) {
+    return address >= pool->starts[8] ? pool_memory_of_8(pool, address, 8)
+                                      : pool_memory_of_8(pool, address, 0);
+}
+
+// The area of an address in this memory.
+MALLOW_INLINE struct pool_area *pool_area_at(const struct pool_memory *memory, uintptr_t address) {
+    const size_t cell = (address - memory->start) >> memory->cell_shift;
+    struct pool_area *area = (struct pool_area *)((uintptr_t)(memory + 1) + memory->map[cell]);
+    if (likely(address >= area[1].start)) { // rather not: the longest way has no jump in it
+        area++;
+    }
+    compiler_forget(area); // as above
+    return area;
+}
+
 // The area of an address in any memory, or NULL.
 MALLOW_INLINE struct pool_area *pool_area_of(const struct mw_pool *pool, uintptr_t address) {
-    const uintptr_t *at = pool->starts; // of the last memory that begins at or below the address
-#pragma GCC unroll 4
-    for (size_t half = MW_POOL_MEMORIES_MAX / 2; half > 0; half /= 2) {
-        const uintptr_t *const next = at + half;
-        at = address >= *next ? next : at;
-    }
-    const struct pool_memory *const memory = pool->memories[at - pool->starts];
-    const size_t offset = address - memory->start;
-    if (offset >= memory->bytes) {
-        return NULL;
-    }
-    return pool_area_in((struct pool_area *)(uintptr_t)(memory + 1), memory->map,
-                        offset >> memory->cell_shift, address);
+    const struct pool_memory *const memory = pool_memory_below(pool, address);
+    return address - memory->start < memory->bytes ? pool_area_at(memory, address) : NULL;
 }
 
 // The index of a block by one multiplication; false: the address is no block's start. With
@@ -249,21 +290,20 @@ MALLOW_INTERNAL enum mw_pool_status pool_misfit(const struct pool_area *area, ui
 // Word `word` (modulo 64) of the group was 0 and is not any more.
 MALLOW_INLINE void pool_word_filled(struct pool_class *class, struct pool_group *group,
                                     size_t word) {
-    const uint64_t before = group->summary;
-    uint64_t summary = before;
-    (void)bits_set_was_set(&summary, word);
-    group->summary = summary;
-    if (before == 0) {
+    uint64_t summary = group->summary;
+    if (likely(summary == 0)) { // rather not: the longest way has no jump in it
         struct pool_group *const next = class->group;
         group->next = next;
         class->group = group;
         *class->room |= class->room_bit;
     }
+    (void)bits_set_was_set(&summary, word);
+    group->summary = summary;
 }
 
 // A block is handed out.
 MALLOW_INLINE void pool_lane_count(struct mw_pool_lane *lane) {
-    if (unlikely(--lane->headroom < 0)) {
+    if (unlikely(bits_count_down(&lane->headroom))) {
         lane->headroom = 0;
         lane->peak_count++;
     }

@@ -9,12 +9,10 @@ static void pool_init(struct mw_pool *pool, const struct pool_layout *layout,
         .cell_shift = layout->cell_shift,
         .map = (const uint16_t *)(start + layout->map_at),
         .areas = (struct pool_area *)(start + layout->area_at),
-        .direct = (const uint8_t *)(start + layout->direct_at),
-        .far = (const uint8_t *)(start + layout->far_at),
-        .sizes = (const size_t *)(start + layout->size_at),
-        .far_shift = (uint32_t)layout->far_shift,
-        .far_steps = (uint32_t)layout->far_steps,
-        .far_rank = layout->far_rank,
+        .classes = (struct pool_class *)(start + layout->class_at),
+        .far = (uint16_t **)(start + layout->octave_at - layout->far_first * sizeof(uint16_t *)),
+        .far_shift = (const uint8_t *)(start + layout->shift_at - layout->far_first),
+        .far_crowd = (uint32_t)layout->far_crowd,
         .class_count = (uint32_t)layout->class_count,
         .fallback = config->fallback,
         .remote = config->remote,
@@ -24,6 +22,7 @@ static void pool_init(struct mw_pool *pool, const struct pool_layout *layout,
         .full_bytes = layout->total_bytes,
         .remote_bytes = config->remote ? layout->total_bytes : 0,
         .full_direct_count = layout->direct_count,
+        .full_reach_count = pool_layout_largest(layout) >> POOL_GRANULE_SHIFT,
         .ranks = (const uint8_t *)(start + layout->rank_at),
         .magic = POOL_MAGIC,
     };
@@ -33,12 +32,14 @@ static void pool_init(struct mw_pool *pool, const struct pool_layout *layout,
         pool->bytes = layout->total_bytes;
         pool->direct_count = layout->direct_count;
         pool->direct_class_count = layout->class_count;
+        pool->reach_count = layout->far_crowd <= 1 ? pool->full_reach_count : 0;
     }
 }
 
 static void pool_init_classes(struct mw_pool *pool, const struct pool_layout *layout,
                               const struct mw_pool_config *config) {
     uint8_t *const ranks = (uint8_t *)((uintptr_t)pool + layout->rank_at);
+    const size_t last_word = (layout->class_count - 1) / 64;
     for (size_t rank = 0; rank < layout->class_count; rank++) {
         const size_t index = layout->by_rank[rank];
         const struct pool_layout_class *const from = &layout->classes[index];
@@ -52,33 +53,43 @@ static void pool_init_classes(struct mw_pool *pool, const struct pool_layout *la
                                               ? ~(room_bit | (room_bit - 1)) : 0,
                                 .alignment = from->alignment,
                                 .weight = from->weight,
-                                .index = (uint32_t)index,
-                                .rank = (uint32_t)rank};
+                                .index = (uint16_t)index,
+                                .rank = (uint16_t)rank,
+                                .behind = config->fallback && !config->remote &&
+                                          rank / 64 < last_word};
         ranks[index] = (uint8_t)rank;
     }
-    pool->largest_bytes = pool_class_at(pool, layout->class_count - 1)->lane.block_bytes;
+}
+
+// The entry of a table of sizes for the smallest class above `last`; *rank is where to look from.
+static uint16_t pool_entry_above(const struct mw_pool *pool, size_t *rank, size_t last) {
+    while (pool_class_at(pool, *rank)->lane.block_bytes <= last) {
+        ++*rank;
+    }
+    const uintptr_t class = (uintptr_t)pool_class_at(pool, *rank);
+    return (uint16_t)((class - (uintptr_t)pool) >> POOL_PLACE_SHIFT);
 }
 
 static void pool_init_tables(struct mw_pool *pool, const struct pool_layout *layout) {
-    uint8_t *const direct = (uint8_t *)((uintptr_t)pool + layout->direct_at);
+    const uintptr_t start = (uintptr_t)pool;
+    uint16_t *const direct = pool_direct(pool);
     size_t rank = 0;
     for (size_t granule = 0; granule < layout->direct_count; granule++) {
-        while (pool_class_at(pool, rank)->lane.block_bytes < (granule + 1) << POOL_GRANULE_SHIFT) {
-            rank++;
-        }
-        direct[granule] = (uint8_t)rank;
+        direct[granule] = pool_entry_above(pool, &rank, granule << POOL_GRANULE_SHIFT);
     }
-    uint8_t *const far = (uint8_t *)((uintptr_t)pool + layout->far_at);
-    size_t *const sizes = (size_t *)((uintptr_t)pool + layout->size_at);
-    for (size_t i = 0; i < layout->size_count; i++) {
-        sizes[i] = i < layout->class_count ? pool_class_at(pool, i)->lane.block_bytes : SIZE_MAX;
-    }
-    rank = layout->far_rank; // the first that holds a cell's smallest size
-    for (size_t cell = 0; cell < layout->far_count; cell++) {
-        while (pool_class_at(pool, rank)->lane.block_bytes <= cell << layout->far_shift) {
-            rank++;
+    uint16_t **const octaves = (uint16_t **)(start + layout->octave_at);
+    uint8_t *const shifts = (uint8_t *)(start + layout->shift_at);
+    uint16_t *cells = (uint16_t *)(start + layout->far_at);
+    rank = 0;
+    for (size_t i = 0; i < layout->far_octaves; i++) {
+        const size_t octave = layout->far_first + i;
+        const size_t count = pool_layout_octave_cells(layout, octave);
+        const size_t first = (size_t)1 << octave;
+        shifts[i] = layout->far_shift[octave];
+        octaves[i] = (uint16_t *)((uintptr_t)cells - (first >> shifts[i]) * sizeof *cells);
+        for (size_t cell = 0; cell < count; cell++) {
+            *cells++ = pool_entry_above(pool, &rank, first + (cell << shifts[i]));
         }
-        far[cell] = (uint8_t)rank;
     }
 }
 

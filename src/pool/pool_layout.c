@@ -112,54 +112,69 @@ static size_t pool_size_of_rank(const struct pool_layout *layout, size_t rank) {
     return layout->classes[layout->by_rank[rank]].block_bytes;
 }
 
-// The most classes from far_rank on whose largest sizes share a cell of 2^shift bytes.
-static size_t pool_crowd(const struct pool_layout *layout, size_t shift) {
+MALLOW_INTERNAL size_t pool_layout_largest(const struct pool_layout *layout) {
+    return pool_size_of_rank(layout, layout->class_count - 1);
+}
+
+// The most classes of an octave that end in one cell of 2^shift sizes.
+static size_t pool_crowd(const struct pool_layout *layout, size_t octave, size_t shift) {
     size_t most = 0, here = 0, before = SIZE_MAX;
-    for (size_t rank = layout->far_rank; rank < layout->class_count; rank++) {
-        const size_t cell = (pool_size_of_rank(layout, rank) - 1) >> shift;
-        here = cell == before ? here + 1 : 1;
-        before = cell;
-        most = bits_max(most, here);
+    for (size_t rank = 0; rank < layout->class_count; rank++) {
+        const size_t last = pool_size_of_rank(layout, rank) - 1;
+        const size_t cell = last >> shift;
+        if (last >> octave == 1) {
+            here = cell == before ? here + 1 : 1;
+            before = cell;
+            most = bits_max(most, here);
+        }
     }
     return most;
 }
 
-// Sizes beyond the direct table: a cell leads to the first class that may hold the size, and what
-// other classes end in it are searched. As few cells as leave one such class, or what is to spare.
-static void pool_plan_far(struct pool_layout *layout, size_t spare) {
-    const size_t largest = pool_size_of_rank(layout, layout->class_count - 1);
-    layout->far_shift = bits_highest(largest) + 1; // one cell
-    size_t crowd = pool_crowd(layout, layout->far_shift);
-    while (crowd > 1 && layout->far_shift > POOL_GRANULE_SHIFT &&
-           (largest - 1) >> (layout->far_shift - 1) < spare) {
-        layout->far_shift--;
-        crowd = pool_crowd(layout, layout->far_shift);
-    }
-    layout->far_count = ((largest - 1) >> layout->far_shift) + 1;
-    layout->far_steps = bits_log2_ceil(crowd + 1);
-    layout->size_count =
-        layout->far_steps > 1 ? layout->class_count + ((size_t)1 << layout->far_steps) : 0;
+MALLOW_INTERNAL size_t pool_layout_octave_cells(const struct pool_layout *layout, size_t octave) {
+    const size_t first = (size_t)1 << octave;
+    const size_t last = bits_min(pool_layout_largest(layout), 2 * first) - 1;
+    return ((last - first) >> layout->far_shift[octave]) + 1;
 }
 
-// A byte for each granule of sizes finds the class at once; as many as a pool of this size has to
-// spare, at most what 16 KiB need.
-static void pool_plan_tables(struct pool_layout *layout, size_t bytes) {
-    const size_t spare = bits_min(bits_max(bytes / 2048, 128), 2048);
-    size_t rank = 0;
-    layout->direct_count = 0;
-    for (; rank < layout->class_count; rank++) {
-        const size_t top = pool_size_of_rank(layout, rank) >> POOL_GRANULE_SHIFT;
-        if (top > spare) {
-            break;
+// As few cells as leave at most `crowd` classes that end in one.
+static void pool_plan_octaves(struct pool_layout *layout, size_t crowd) {
+    layout->far_count = 0;
+    layout->far_crowd = 0;
+    for (size_t i = 0; i < layout->far_octaves; i++) {
+        const size_t octave = layout->far_first + i;
+        size_t shift = octave, most = pool_crowd(layout, octave, shift);
+        while (most > crowd && shift > POOL_GRANULE_SHIFT) {
+            most = pool_crowd(layout, octave, --shift);
         }
-        layout->direct_count = top;
+        layout->far_shift[octave] = (uint8_t)shift;
+        layout->far_count += pool_layout_octave_cells(layout, octave);
+        layout->far_crowd = bits_max(layout->far_crowd, most);
     }
-    layout->far_rank = rank;
-    layout->far_count = layout->far_steps = layout->size_count = 0;
-    layout->far_shift = 0;
-    if (rank < layout->class_count) {
-        pool_plan_far(layout, bits_min(bits_max(bytes / 2048, 128), 65536));
+}
+
+// A cell for each granule of sizes finds the class at once; as many as a pool of this size has to
+// spare, at most what 16 KiB need, and one. Sizes beyond are told by octaves, each with cells as
+// wide as its classes allow: so that of the classes of a cell one may be too small, or a few where
+// that takes more cells than there are to spare.
+static void pool_plan_tables(struct pool_layout *layout, size_t bytes) {
+    const size_t spare = bits_max(bytes / 2048, 128);
+    const size_t largest = pool_layout_largest(layout);
+    layout->direct_count = 1;
+    for (size_t rank = 0; rank < layout->class_count; rank++) {
+        const size_t top = pool_size_of_rank(layout, rank) >> POOL_GRANULE_SHIFT;
+        if (top <= bits_min(spare, POOL_DIRECT_MAX)) {
+            layout->direct_count = top;
+        }
     }
+    const size_t beyond = layout->direct_count << POOL_GRANULE_SHIFT;
+    layout->far_first = bits_highest(beyond);
+    layout->far_octaves = largest > beyond ? bits_highest(largest - 1) + 1 - layout->far_first : 0;
+    size_t crowd = 1;
+    do {
+        pool_plan_octaves(layout, crowd);
+        crowd *= 2;
+    } while (layout->far_count > bits_min(spare, 65536));
 }
 
 MALLOW_INTERNAL enum mw_pool_status pool_layout_begin(struct pool_layout *layout,
@@ -243,11 +258,13 @@ static void pool_place_metadata(struct pool_layout *layout) {
         groups += pool_group_count(layout->classes[i].count);
     }
     if (layout->first) {
-        at = POOL_CLASSES_AT + class_count * sizeof(struct pool_class);
-        layout->size_at = pool_advance(&at, layout->size_count * sizeof(size_t));
+        at = sizeof(struct mw_pool) + layout->direct_count * sizeof(uint16_t);
+        at = bits_align_up(at, POOL_LINE);
+        layout->class_at = pool_advance(&at, class_count * sizeof(struct pool_class));
+        layout->octave_at = pool_advance(&at, layout->far_octaves * sizeof(uint16_t *));
+        layout->far_at = pool_advance(&at, layout->far_count * sizeof(uint16_t));
+        layout->shift_at = pool_advance(&at, layout->far_octaves);
         layout->rank_at = pool_advance(&at, class_count);
-        layout->direct_at = pool_advance(&at, layout->direct_count);
-        layout->far_at = pool_advance(&at, layout->far_count);
         at = bits_align_up(at, POOL_LINE);
     }
     layout->memory_at = pool_advance(&at, sizeof(struct pool_memory));

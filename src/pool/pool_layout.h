@@ -7,7 +7,7 @@
 //          no cell of the map has the starts of two areas in it, besides one at its first byte, so
 //          that one look at the map and one comparison find the area of an address.
 //
-//   first memory     | mw_pool | classes | ranks, tables of sizes | memory ...
+//   first memory     | mw_pool | direct table | classes | octaves | ranks, cells | memory ...
 //   memory           | memory | areas | groups | words | remote | map | blocks of area 0 | 1 | ...
 //   remote           of each area: | remote parts of groups, the last one first | remote words |
 #ifndef MALLOW_POOL_LAYOUT_H
@@ -42,14 +42,14 @@ struct pool_layout {
 
     // The tables of sizes; only in the first memory.
     size_t direct_count; // sizes that lead to their class at once, by granules
-    size_t far_rank;     // the first class beyond; class_count: there is none
-    size_t far_shift;    // cells of the table of sizes beyond
-    size_t far_count;
-    size_t far_steps;    // of the search among the sizes of one cell
-    size_t size_count;   // sizes that it may look at
+    size_t far_first;    // octave of the first size beyond
+    size_t far_octaves;  // up to that of the largest class; 0: no size is beyond
+    size_t far_count;    // their cells
+    size_t far_crowd;    // classes that end in one cell, at most
+    uint8_t far_shift[sizeof(size_t) * 8]; // by octave: a cell is 2^shift sizes
 
     // Offsets.
-    size_t size_at, rank_at, direct_at, far_at;
+    size_t class_at, octave_at, far_at, shift_at, rank_at;
     size_t memory_at, area_at, group_at, word_at, remote_at, map_at;
     size_t metadata_bytes; // end of the bookkeeping
     size_t total_bytes;    // end of the last block
@@ -93,6 +93,12 @@ MALLOW_INTERNAL enum mw_pool_status pool_layout_end(struct pool_layout *layout, 
 
 // Bookkeeping that `count` blocks of a class need: words and groups.
 MALLOW_INTERNAL size_t pool_layout_class_bytes(const struct pool_layout *layout, size_t count);
+
+// Blocks of the largest class.
+MALLOW_INTERNAL size_t pool_layout_largest(const struct pool_layout *layout);
+
+// Cells of an octave of sizes; those above the largest class are left out.
+MALLOW_INTERNAL size_t pool_layout_octave_cells(const struct pool_layout *layout, size_t octave);
 
 // Makes the memory at `start`, of `bytes`, what the layout says, with all blocks free, and adds
 // their number to the classes of the pool. Of the first memory, the pool and its classes must have

@@ -6,38 +6,36 @@
 
 // Instructions of libmallow as released, on the longest ways.
 enum {
-    POOL_COST_ALLOC = 60,     // a block that empties its word, its group and its class; with one of
-                              // the four options below
-    POOL_COST_MORE = 20,      // each option more
-    POOL_COST_STEP = 5,       // a step of the search among big sizes, but for one
-    POOL_COST_SEARCH = 20,    // its beginning, where it takes more than one
-    POOL_COST_ROOM = 60,      // fallback beyond the class's own 64
-    POOL_COST_COLLECT = 180,  // fallback and remote: what others have freed is taken back first
-    POOL_COST_FREE = 60,      // a block that is the first in its word, its group and its class
-    POOL_COST_ATTACHED = 30,  // not in the first memory
-    POOL_COST_DIVIDED = 15,   // no reciprocal
-    POOL_COST_STRANGE = 20,   // the owner is checked, and is another
-    POOL_COST_REMOTE = 60,    // another thread's free that posts a group, if no other one does
-    POOL_COST_POST = 10,      // with fallback
+    POOL_COST_ALLOC = 60,    // a block that empties its word, its group and its class; with
+                             // `remote`, or any two of what else makes a way longer
+    POOL_COST_MORE = 12,     // each of these more
+    POOL_COST_CROWD = 3,     // each class that ends in a cell, where it is not the only one
+    POOL_COST_COLLECT = 180, // fallback and remote: what others have freed is taken back first
+    POOL_COST_SETTLE = 20,   // the same where the class is given
+    POOL_COST_FREE = 60,     // a block that is the first in its word, its group and its class
+    POOL_COST_ATTACHED = 20, // not in the first memory
+    POOL_COST_DIVIDED = 15,  // no reciprocal, and another thread's or not in the first memory
+    POOL_COST_STRANGE = 10,  // the owner is checked, and is another
+    POOL_COST_REMOTE = 60,   // another thread's free that posts a group, if no other one does
+    POOL_COST_POST = 10,     // with fallback
 };
 
 // What the bounds depend on.
 struct pool_shape {
     size_t class_count;
-    size_t far_steps; // 0: every size leads to its class at once
+    size_t far_crowd; // 0: no size is beyond the direct table
     size_t memory_count;
     bool fallback, remote, check_owner, divided;
 };
 
 static size_t pool_plan_alloc(const struct pool_shape *shape, bool by_size) {
-    const bool fallback = shape->fallback && by_size;
-    const size_t options =
-        (size_t)(by_size && shape->far_steps != 0) + fallback + shape->remote + shape->check_owner;
-    const size_t steps = by_size && shape->far_steps > 1 ? shape->far_steps : 0;
-    return POOL_COST_ALLOC + (options > 1 ? (options - 1) * POOL_COST_MORE : 0) +
-           (steps != 0 ? POOL_COST_SEARCH + steps * POOL_COST_STEP : 0) +
-           (fallback && shape->class_count > 64 ? POOL_COST_ROOM : 0) +
-           (shape->fallback && shape->remote ? (by_size ? POOL_COST_COLLECT : POOL_COST_MORE) : 0);
+    const bool far = by_size && shape->far_crowd != 0, fallback = by_size && shape->fallback;
+    const size_t longer = (size_t)far + fallback + (fallback && shape->class_count > 64) +
+                          shape->check_owner + (shape->remote ? 2 : 0);
+    const size_t crowd = far && shape->far_crowd > 1 ? shape->far_crowd : 0;
+    const size_t others = by_size ? POOL_COST_COLLECT : POOL_COST_SETTLE;
+    return POOL_COST_ALLOC + (longer > 2 ? (longer - 2) * POOL_COST_MORE : 0) +
+           crowd * POOL_COST_CROWD + (shape->fallback && shape->remote ? others : 0);
 }
 
 static void pool_plan_costs(struct mw_pool_planned *plan, const struct pool_shape *shape) {
@@ -45,11 +43,11 @@ static void pool_plan_costs(struct mw_pool_planned *plan, const struct pool_shap
     const size_t divided = shape->divided ? POOL_COST_DIVIDED : 0;
     const size_t remote =
         POOL_COST_REMOTE + attached + divided + (shape->fallback ? POOL_COST_POST : 0);
+    const size_t own = POOL_COST_FREE + attached + (attached != 0 || shape->remote ? divided : 0);
     const size_t strange = shape->remote && shape->check_owner ? POOL_COST_STRANGE : 0;
     plan->alloc_instructions = (uint32_t)pool_plan_alloc(shape, true);
     plan->alloc_class_instructions = (uint32_t)pool_plan_alloc(shape, false);
-    plan->free_instructions =
-        (uint32_t)(strange != 0 ? remote + strange : POOL_COST_FREE + attached + divided);
+    plan->free_instructions = (uint32_t)(strange != 0 ? remote + strange : own);
     plan->remote_instructions = shape->remote ? (uint32_t)remote : 0;
 }
 
@@ -111,7 +109,7 @@ enum mw_pool_status mw_pool_plan(const struct mw_pool_config *config, struct mw_
     plan->alignment_bytes = layout.alignment;
     pool_plan_overhead(plan);
     pool_plan_costs(plan, &(struct pool_shape){.class_count = layout.class_count,
-                                               .far_steps = layout.far_steps,
+                                               .far_crowd = layout.far_crowd,
                                                .memory_count = 1,
                                                .fallback = config->fallback,
                                                .remote = config->remote,
@@ -165,7 +163,7 @@ enum mw_pool_status mw_pool_describe(const struct mw_pool *pool, struct mw_pool_
     }
     pool_plan_overhead(plan);
     pool_plan_costs(plan, &(struct pool_shape){.class_count = pool->class_count,
-                                               .far_steps = pool->far_steps,
+                                               .far_crowd = pool->far_crowd,
                                                .memory_count = pool->memory_count,
                                                .fallback = pool->fallback,
                                                .remote = pool->remote,

@@ -82,11 +82,11 @@ static MALLOW_NOINLINE enum mw_pool_status pool_free_remote_elsewhere(struct mw_
     if (unlikely(!pool->remote)) {
         return MW_POOL_NOT_SHARED;
     }
-    struct pool_area *const area = pool_area_of(pool, address);
-    if (unlikely(area == NULL)) {
+    const struct pool_memory *const memory = pool_memory_below(pool, address);
+    if (unlikely(address - memory->start >= memory->bytes)) {
         return address == 0 ? MW_POOL_NULL_POINTER : MW_POOL_FOREIGN;
     }
-    return pool_give_remote(pool, area, address);
+    return pool_give_remote(pool, pool_area_at(memory, address), address);
 }
 
 MALLOW_FAST enum mw_pool_status mw_pool_free_remote(struct mw_pool *pool, void *block) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // The bound of every single call: a child makes calls, its parent steps through them instruction by
 // instruction, counts those that lie in the library, and keeps the most that one call took. No call
-// may take more than the plan of its pool says, and none of a pool with one option more than 60. Of
+// may take more than the plan of its pool says, and none of an unattached pool with one option, or two but `remote`, more than 60. Of
 // the lanes, whose code is inlined into this program, that code is counted as well.
 #define _GNU_SOURCE
 #include <mallow/pool_lane.h>
@@ -336,7 +336,7 @@ static void check(const char *name, struct mw_pool_config config, bool attach, b
 
 int main(void)
 {
-    static struct mw_pool_class many[MW_POOL_CLASSES_MAX], far[MW_POOL_CLASSES_MAX], wide[MW_POOL_CLASSES_MAX], dense[MW_POOL_CLASSES_MAX];
+    static struct mw_pool_class many[MW_POOL_CLASSES_MAX], far[MW_POOL_CLASSES_MAX], wide[MW_POOL_CLASSES_MAX], dense[MW_POOL_CLASSES_MAX], crowded[12];
     static const struct mw_pool_class one[] = {{.size_bytes = 64, .block_count = 8190}};
     static const struct mw_pool_class single[] = {{.size_bytes = 64, .block_count = 1}};
     static const struct mw_pool_class three[] = {
@@ -348,6 +348,9 @@ int main(void)
         wide[i] = (struct mw_pool_class){.size_bytes = 16 * (i + 1), .block_count = 16};
         dense[i] = (struct mw_pool_class){.size_bytes = i == 0 ? 1 << 20 : 20000 + 16 * i, .block_count = 1};
         far[i] = (struct mw_pool_class){.size_bytes = 20000 + 16 * i, .block_count = 1 + i % 3};
+    }
+    for (size_t i = 0; i < 12; i++) { // more to a cell than there is memory for cells
+        crowded[i] = (struct mw_pool_class){.size_bytes = i == 11 ? (1 << 21) - 8 : (1 << 20) + 8 * (i + 1), .alignment_bytes = 8, .block_count = 1};
     }
     shared = mmap(NULL, sizeof *shared, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     if (shared == MAP_FAILED || dl_iterate_phdr(find_text, dlsym(RTLD_DEFAULT, "mw_pool_alloc")) != 1) {
@@ -374,24 +377,33 @@ int main(void)
     check("remote, 8190 blocks", (struct mw_pool_config){.classes = one, .class_count = 1, .remote = true}, false, true);
     check("owner checked", (struct mw_pool_config){.classes = tiny, .class_count = 3, .check_owner = true}, false, true);
     check("owner checked, 256 classes", (struct mw_pool_config){.classes = many, .class_count = 256, .check_owner = true}, false, true);
-    printf("with bounds of their own\n");
-    check("256 classes in 4 KiB, searched", (struct mw_pool_config){.classes = dense, .class_count = 256}, false, false);
-    check("attached memory", (struct mw_pool_config){.classes = three, .class_count = 3}, true, false);
-    check("attached memory, remote", (struct mw_pool_config){.classes = three, .class_count = 3, .remote = true}, true, false);
-    check("fallback, 256 classes", (struct mw_pool_config){.classes = many, .class_count = 256, .fallback = true}, false, false);
-    check("fallback, big classes", (struct mw_pool_config){.classes = far, .class_count = 64, .fallback = true}, false, false);
-    check("remote, big classes", (struct mw_pool_config){.classes = far, .class_count = 256, .remote = true}, false, false);
-    check("remote, owner checked", (struct mw_pool_config){.classes = tiny, .class_count = 3, .remote = true, .check_owner = true}, false, false);
-    check("owner checked, big classes", (struct mw_pool_config){.classes = far, .class_count = 256, .check_owner = true}, false, false);
-    check("fallback, owner checked", (struct mw_pool_config){.classes = tiny, .class_count = 3, .fallback = true, .check_owner = true}, false, false);
-    check("remote, fallback", (struct mw_pool_config){.classes = tiny, .class_count = 3, .remote = true, .fallback = true}, false, false);
-    check("all of it", (struct mw_pool_config){.classes = many, .class_count = 256, .remote = true, .fallback = true, .check_owner = true}, false, false);
-    check("all of it, big classes", (struct mw_pool_config){.classes = far, .class_count = 256, .remote = true, .fallback = true, .check_owner = true}, false, false);
+    check("256 classes in 4 KiB", (struct mw_pool_config){.classes = dense, .class_count = 256}, false, true);
+    check("fallback, 256 classes", (struct mw_pool_config){.classes = many, .class_count = 256, .fallback = true}, false, true);
+    check("fallback, 200 classes", (struct mw_pool_config){.classes = many, .class_count = 200, .fallback = true}, false, true);
+    check("fallback, big classes", (struct mw_pool_config){.classes = far, .class_count = 64, .fallback = true}, false, true);
+    check("fallback, owner checked", (struct mw_pool_config){.classes = tiny, .class_count = 3, .fallback = true, .check_owner = true}, false, true);
+    check("owner checked, big classes", (struct mw_pool_config){.classes = far, .class_count = 256, .check_owner = true}, false, true);
     // Blocks too big to be found by multiplying: address space, hardly any of it touched.
     static const struct mw_pool_class giant[] = {{.size_bytes = ((size_t)5 << 32) + 48, .block_count = 3}};
     void *const space = mmap(NULL, (size_t)64 << 30, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (space != MAP_FAILED) {
-        check("blocks of 20 GiB", (struct mw_pool_config){.classes = giant, .class_count = 1, .memory = space, .pool_bytes = (size_t)64 << 30}, false, false);
+        check("blocks of 20 GiB", (struct mw_pool_config){.classes = giant, .class_count = 1, .memory = space, .pool_bytes = (size_t)64 << 30}, false, true);
     }
+    printf("with bounds of their own\n");
+    check("crowded cells", (struct mw_pool_config){.classes = crowded, .class_count = 12}, false, false);
+    check("crowded cells, owner checked", (struct mw_pool_config){.classes = crowded, .class_count = 12, .check_owner = true}, false, false);
+    if (space != MAP_FAILED) {
+        check("blocks of 20 GiB, remote", (struct mw_pool_config){.classes = giant, .class_count = 1, .memory = space, .pool_bytes = (size_t)64 << 30, .remote = true}, false, false);
+    }
+    check("fallback, 256 big classes", (struct mw_pool_config){.classes = far, .class_count = 256, .fallback = true}, false, false);
+    check("fallback, owner checked, big ones", (struct mw_pool_config){.classes = far, .class_count = 64, .fallback = true, .check_owner = true}, false, false);
+    check("the same, 256 classes", (struct mw_pool_config){.classes = far, .class_count = 256, .fallback = true, .check_owner = true}, false, false);
+    check("attached memory", (struct mw_pool_config){.classes = three, .class_count = 3}, true, false);
+    check("attached memory, remote", (struct mw_pool_config){.classes = three, .class_count = 3, .remote = true}, true, false);
+    check("remote, big classes", (struct mw_pool_config){.classes = far, .class_count = 256, .remote = true}, false, false);
+    check("remote, owner checked", (struct mw_pool_config){.classes = tiny, .class_count = 3, .remote = true, .check_owner = true}, false, false);
+    check("remote, fallback", (struct mw_pool_config){.classes = tiny, .class_count = 3, .remote = true, .fallback = true}, false, false);
+    check("all of it", (struct mw_pool_config){.classes = many, .class_count = 256, .remote = true, .fallback = true, .check_owner = true}, false, false);
+    check("all of it, big classes", (struct mw_pool_config){.classes = far, .class_count = 256, .remote = true, .fallback = true, .check_owner = true}, false, false);
     return failures == 0 ? 0 : 1;
 }

@@ -378,6 +378,62 @@ CASE(every_size_gets_the_smallest_class_that_holds_it) {
     }
 }
 
+// Both edges of every class.
+static void check_edges(struct mw_pool *pool) {
+    size_t below = 0;
+    for (size_t i = 0; i < it.config.class_count; i++) { // in the order of their sizes
+        const size_t bytes = it.planned[i].block_bytes;
+        for (size_t size = below + 1; size <= bytes; size += bytes - below - 1 + (size == bytes)) {
+            void *const block = mw_pool_alloc(pool, size);
+            size_t class_index = SIZE_MAX;
+            assert_int_equal(mw_pool_find(pool, block, &class_index), MW_POOL_OK);
+            assert_int_equal(class_index, i);
+            assert_int_equal(mw_pool_free(pool, block), MW_POOL_OK);
+        }
+        below = bytes;
+    }
+    assert_null(mw_pool_alloc(pool, below + 1));
+    assert_int_equal(mw_pool_last_status(pool), MW_POOL_SIZE_TOO_BIG);
+    assert_null(mw_pool_alloc(pool, 0));
+    assert_int_equal(mw_pool_last_status(pool), MW_POOL_SIZE_ZERO);
+}
+
+// Classes beyond the direct table, close to each other and far apart: one look, whatever they are.
+CASE(big_sizes_lead_to_their_class_at_once) {
+    size_t sizes[150];
+    for (size_t i = 0; i < 150; i++) {
+        sizes[i] = i < 100 ? 20000 + 16 * i : i < 120 ? 30000 + 500 * i : ((size_t)1 << 17) + 1040 * i;
+    }
+    for (size_t checked = 0; checked < 2; checked++) {
+        plain(150, sizes, 1);
+        it.config.check_owner = checked != 0;
+        struct mw_pool *const pool = pools_create(&it);
+        assert_int_equal(pool->far_crowd, 1);
+        assert_int_equal(it.plan.alloc_instructions, 60);
+        check_edges(pool);
+    }
+}
+
+// More of them to a cell than there is memory for cells: each costs three instructions, which the
+// plan says.
+CASE(big_sizes_without_memory_for_their_cells_are_walked) {
+    size_t sizes[6];
+    for (size_t i = 0; i < 6; i++) {
+        sizes[i] = i < 5 ? ((size_t)1 << 18) + 8 * (i + 1) : ((size_t)1 << 19) - 64;
+    }
+    for (size_t checked = 0; checked < 2; checked++) {
+        plain(6, sizes, 1);
+        for (size_t i = 0; i < 6; i++) {
+            it.classes[i].alignment_bytes = 8;
+        }
+        it.config.check_owner = checked != 0;
+        struct mw_pool *const pool = pools_create(&it);
+        assert_int_equal(pool->far_crowd, 6);
+        assert_int_equal(it.plan.alloc_instructions, 78);
+        check_edges(pool);
+    }
+}
+
 CASE(the_smallest_classes_can_come_last) {
     static const size_t sizes[] = {272, 16, 512, 1024, 2048};
     plain(5, sizes, 10);
@@ -412,6 +468,38 @@ CASE(fallback_takes_the_next_bigger_class_with_room) {
     assert_int_equal(mw_pool_last_status(pool), MW_POOL_EXHAUSTED);
     assert_null(mw_pool_alloc_class(pool, 3));
     assert_int_equal(mw_pool_last_status(pool), MW_POOL_BAD_CLASS_INDEX);
+}
+
+// Over all words of classes with room, from each of them, in a pool with and without big classes.
+CASE(fallback_finds_the_next_of_many_classes) {
+    struct unit_chance chance = unit_chance_begin();
+    static void *blocks[MW_POOL_CLASSES_MAX];
+    for (size_t step = 16; step <= 96; step += 80) {
+        size_t sizes[MW_POOL_CLASSES_MAX];
+        for (size_t i = 0; i < MW_POOL_CLASSES_MAX; i++) {
+            sizes[i] = 16 + i * step;
+        }
+        plain(MW_POOL_CLASSES_MAX, sizes, 1);
+        it.config.fallback = true;
+        struct mw_pool *const pool = pools_create(&it);
+        for (size_t i = 0; i < MW_POOL_CLASSES_MAX; i++) { // one after the other, from the smallest
+            size_t class_index = SIZE_MAX;
+            blocks[i] = mw_pool_alloc(pool, 1);
+            assert_int_equal(mw_pool_find(pool, blocks[i], &class_index), MW_POOL_OK);
+            assert_int_equal(class_index, i);
+        }
+        for (unsigned i = 0; i < 2000; i++) {
+            const size_t given = unit_below(&chance, MW_POOL_CLASSES_MAX);
+            const size_t wanted = unit_below(&chance, MW_POOL_CLASSES_MAX);
+            assert_int_equal(mw_pool_free(pool, blocks[given]), MW_POOL_OK);
+            assert_ptr_equal(mw_pool_alloc(pool, sizes[wanted]), wanted <= given ? blocks[given] : NULL);
+            if (wanted > given) {
+                assert_int_equal(mw_pool_last_status(pool), MW_POOL_EXHAUSTED_ALL);
+                assert_ptr_equal(mw_pool_alloc(pool, sizes[given]), blocks[given]);
+            }
+        }
+        pools_audit(pool);
+    }
 }
 
 CASE(blocks_too_big_to_multiply_are_divided) {
@@ -530,7 +618,10 @@ int main(void) {
         cmocka_unit_test(any_value_whatever_may_be_freed),
         cmocka_unit_test(a_block_of_another_pool_is_foreign),
         cmocka_unit_test(every_size_gets_the_smallest_class_that_holds_it),
+        cmocka_unit_test(big_sizes_lead_to_their_class_at_once),
+        cmocka_unit_test(big_sizes_without_memory_for_their_cells_are_walked),
         cmocka_unit_test(the_smallest_classes_can_come_last),
+        cmocka_unit_test(fallback_finds_the_next_of_many_classes),
         cmocka_unit_test(fallback_takes_the_next_bigger_class_with_room),
         cmocka_unit_test(blocks_too_big_to_multiply_are_divided),
         cmocka_unit_test(attached_memory_is_cut_by_the_same_shares),
