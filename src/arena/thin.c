@@ -191,6 +191,53 @@ MALLOW_INTERNAL void thin_close(struct thin_set *set, struct thin_unit *unit) {
     }
 }
 
+MALLOW_INTERNAL void thin_leave(struct thin_set *set, struct thin_unit *unit) {
+    struct thin_slice *const slice = unit->slice;
+    unit->bump = bits_align_up(unit->bump, MALLOW_CACHE_LINE); // the next thread's lines
+    if (slice != NULL && unit->bump != unit->end) {
+        const size_t index = (unit->bump - slice->address) / THIN_UNIT_BYTES;
+        os_lock_take(&set->lock);
+        if (set->kept_count < THIN_KEPT_COUNT &&
+            atomic_load_explicit(&slice->live_count[index], memory_order_relaxed) > 1) {
+            set->kept[set->kept_count] = *unit;
+            __atomic_store_n(&set->kept_count, set->kept_count + 1, __ATOMIC_RELAXED);
+            *unit = (struct thin_unit){NULL, 0, 0};
+        }
+        os_lock_drop(&set->lock);
+    }
+    thin_close(set, unit);
+}
+
+// The last that has `bytes` left, taken off the list; none: all zero.
+static struct thin_unit thin_unkeep(struct thin_set *set, size_t bytes) {
+    struct thin_unit unit = {NULL, 0, 0};
+    if (__atomic_load_n(&set->kept_count, __ATOMIC_RELAXED) == 0) {
+        return unit; // or one is just being kept
+    }
+    os_lock_take(&set->lock);
+    for (unsigned i = set->kept_count; i-- > 0 && unit.slice == NULL;) {
+        if (set->kept[i].end - set->kept[i].bump >= bytes) {
+            unit = set->kept[i];
+            set->kept[i] = set->kept[set->kept_count - 1];
+            __atomic_store_n(&set->kept_count, set->kept_count - 1, __ATOMIC_RELAXED);
+        }
+    }
+    os_lock_drop(&set->lock);
+    return unit;
+}
+
+MALLOW_INTERNAL bool thin_resume(struct thin_set *set, struct thin_unit *unit, size_t bytes) {
+    *unit = thin_unkeep(set, bytes);
+    return unit->slice != NULL;
+}
+
+MALLOW_INTERNAL void thin_keep_none(struct thin_set *set) {
+    for (unsigned i = 0; i < THIN_KEPT_COUNT; i++) {
+        struct thin_unit unit = thin_unkeep(set, 0);
+        thin_close(set, &unit);
+    }
+}
+
 MALLOW_INTERNAL uintptr_t thin_take(struct thin_unit *unit, unsigned class_index) {
     const size_t bytes = size_class_bytes(class_index);
     const uintptr_t address = unit->bump;

@@ -10,8 +10,8 @@
 // Holds    a granule's mark is 0 unless a block has begun there since the unit was opened; then it
 //          is the block's class + 1, and has its top bit set once the block has been freed: so a
 //          second free is certain to be found, and so is any address that is not a block's start.
-//          live_count of a unit = its live blocks + (1 while open); at 0 it is free. Of a run, only
-//          the first unit counts.
+//          live_count of a unit = its live blocks + (1 while open or kept); at 0 it is free. Of a
+//          run, only the first unit counts.
 #ifndef MALLOW_ARENA_THIN_H
 #define MALLOW_ARENA_THIN_H
 
@@ -21,6 +21,7 @@
 #define THIN_UNIT_COUNT (MALLOW_SLICE_BYTES / THIN_UNIT_BYTES)
 #define THIN_GRANULE_COUNT (MALLOW_SLICE_BYTES >> MALLOW_GRANULE_SHIFT)
 #define THIN_BLOCK_BYTES_MAX ((size_t)512)
+#define THIN_KEPT_COUNT 8U
 #define THIN_RUN_BYTES_MAX ((size_t)4096) // = MALLOW_THIN_CLASS_COUNT classes
 
 // The marks last: a page of them is touched when a unit is opened whose marks lie on it.
@@ -41,9 +42,18 @@ struct thin_slice {
     };
 };
 
+// An open unit: [bump, end) is still to be handed out. All zero: none.
+struct thin_unit {
+    struct thin_slice *slice;
+    uintptr_t bump;
+    uintptr_t end;
+};
+
 struct thin_set {
     struct arena_set *arenas;
     struct os_lock lock;
+    unsigned kept_count;          // written under lock, read by any
+    struct thin_unit kept[THIN_KEPT_COUNT]; // what ended threads had open; under lock
     struct thin_slice *available; // slices with a free unit; under lock
     struct thin_slice *recycled;  // structures without a slice; under lock
     struct thin_slice *cursor;    // next on `available` to be purged (thin_idle.c); under lock
@@ -53,13 +63,6 @@ struct thin_set {
 MALLOW_INLINE size_t thin_slice_count(const struct thin_set *set) {
     return __atomic_load_n(&set->slice_count, __ATOMIC_RELAXED);
 }
-
-// An open unit: [bump, end) is still to be handed out. All zero: none.
-struct thin_unit {
-    struct thin_slice *slice;
-    uintptr_t bump;
-    uintptr_t end;
-};
 
 MALLOW_INTERNAL void thin_set_init(struct thin_set *set, struct arena_set *arenas);
 
@@ -73,6 +76,13 @@ MALLOW_INLINE bool thin_open(struct thin_set *set, struct thin_unit *unit) {
 
 // Ends the use of a unit; what is live in it stays.
 MALLOW_INTERNAL void thin_close(struct thin_set *set, struct thin_unit *unit);
+
+// The same for a thread that ends: if a block of the unit is live, which keeps the rest of it from
+// other use, it is kept for a thread that begins; but no more than THIN_KEPT_COUNT.
+MALLOW_INTERNAL void thin_leave(struct thin_set *set, struct thin_unit *unit);
+
+// Opens one that is kept and has `bytes` left; false: there is none.
+MALLOW_INTERNAL bool thin_resume(struct thin_set *set, struct thin_unit *unit, size_t bytes);
 
 // A block of a class of at most THIN_BLOCK_BYTES_MAX from an open unit; 0 if it does not fit.
 MALLOW_INTERNAL uintptr_t thin_take(struct thin_unit *unit, unsigned class_index);
@@ -90,6 +100,9 @@ MALLOW_INTERNAL bool thin_was_freed(const struct slab *slab, uintptr_t address);
 // Frees the block that begins at `address`; false if no live block does.
 MALLOW_INTERNAL bool thin_give(struct thin_set *set, struct slab *slab, uintptr_t address);
 
+// Closes all that are kept.
+MALLOW_INTERNAL void thin_keep_none(struct thin_set *set);
+
 // ---- thin_idle.c: free units that nobody has needed for a while ----
 
 struct thin_idle {
@@ -98,7 +111,7 @@ struct thin_idle {
 };
 
 // Looks: which free pages have not been needed since the look before the last; or all that are
-// free. To be called at regular intervals.
+// free. Keeps no unit any longer. To be called at regular intervals.
 MALLOW_INTERNAL struct thin_idle thin_idle_look(struct thin_set *set, bool all);
 
 // Purges pages that were found idle, in up to `calls` system calls; bytes released. Holds the lock

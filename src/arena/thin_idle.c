@@ -50,6 +50,7 @@ static void thin_idle_look_at_locked(struct thin_slice *slice, size_t page_bytes
 // share it, and each sees a part.
 MALLOW_INTERNAL struct thin_idle thin_idle_look(struct thin_set *set, bool all) {
     struct thin_idle result = {0, 0};
+    thin_keep_none(set);
     os_lock_take(&set->lock);
     set->cursor = set->available;
     for (unsigned count = 1; set->cursor != NULL; count++) {

@@ -154,7 +154,7 @@ MALLOW_INTERNAL void heap_abandon(struct heap *heap) {
         }
     }
     heap_drop_spare(heap);
-    thin_close(heap->shared->thins, &heap->thin);
+    thin_leave(heap->shared->thins, &heap->thin);
     heap_count_thin(heap); // the next thread begins thin again
     atomic_store_explicit(&heap->state, HEAP_CLAIMED, memory_order_relaxed);
     heap_gate_leave(heap); // before anybody else can be at it

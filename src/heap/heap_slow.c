@@ -221,8 +221,12 @@ static uintptr_t heap_thin_take(struct heap *heap, unsigned class_index) {
     if (address != 0) {
         return address;
     }
-    thin_close(heap->shared->thins, &heap->thin);
-    return thin_open(heap->shared->thins, &heap->thin) ? thin_take(&heap->thin, class_index) : 0;
+    struct thin_set *const thins = heap->shared->thins;
+    thin_close(thins, &heap->thin);
+    return thin_resume(thins, &heap->thin, size_class_bytes(class_index)) ||
+                   thin_open(thins, &heap->thin)
+               ? thin_take(&heap->thin, class_index)
+               : 0;
 }
 
 // Whether thin slices hold more than the first blocks of all threads that ever were alive at once:

@@ -300,6 +300,79 @@ CASE(of_several_threads_that_free_the_same_block_one_succeeds) {
     arena_world_check(&world);
 }
 
+CASE(what_an_ended_thread_had_open_is_gone_on_with) {
+    struct thin_unit unit = {NULL, 0, 0};
+    assert_false(thin_resume(set, &unit, 16)); // none is kept
+    assert_true(thin_open(set, &unit));
+    const uintptr_t first = take(&unit, 128);
+    thin_leave(set, &unit);
+    assert_null(unit.slice);
+    assert_false(thin_resume(set, &unit, THIN_UNIT_BYTES)); // so much is not left
+    assert_true(thin_resume(set, &unit, THIN_UNIT_BYTES - 128));
+    assert_int_equal(take(&unit, 512), first + 128);
+    assert_false(thin_resume(set, &(struct thin_unit){NULL, 0, 0}, 16)); // it has one opener
+    thin_leave(set, &unit);
+    assert_true(give(first));
+    assert_true(give(first + 128));
+    assert_true(thin_resume(set, &unit, 64));
+    assert_int_equal(take(&unit, 16), first + 640);
+    thin_leave(set, &unit);
+    assert_true(thin_resume(set, &unit, 64));
+    assert_int_equal(take(&unit, 16), first + 704); // threads share no cache line
+    assert_true(give(first + 640));
+    assert_true(give(first + 704));
+    thin_leave(set, &unit);
+    assert_false(thin_resume(set, &unit, 16)); // nothing was live any more
+    assert_true(thin_open(set, &unit));
+    assert_true(give(take(&unit, 16)) && take(&unit, 16) != 0);
+    const uintptr_t last = unit.bump - 16;
+    thin_leave(set, &unit);
+    assert_true(give(last));
+    assert_int_not_equal(set->available->free_units, UINT64_MAX); // nothing live, but kept
+    (void)thin_idle_look(set, false);
+    assert_int_equal(set->available->free_units, UINT64_MAX);
+    assert_false(thin_resume(set, &unit, 16));
+    arena_world_check(&world);
+}
+
+CASE(a_unit_that_is_of_no_more_use_is_not_kept) {
+    struct thin_unit unit = {NULL, 0, 0};
+    thin_leave(set, &unit); // none is open
+    assert_true(thin_open(set, &unit));
+    assert_true(give(take(&unit, 128)));
+    thin_leave(set, &unit); // nothing live in it
+    assert_int_equal(set->available->free_units, UINT64_MAX);
+    assert_true(thin_open(set, &unit));
+    const uintptr_t first = take(&unit, 512);
+    assert_int_equal(take(&unit, 512), first + 512);
+    thin_leave(set, &unit); // full
+    assert_false(thin_resume(set, &unit, 16));
+    assert_true(give(first));
+    assert_true(give(first + 512));
+    assert_int_equal(set->available->free_units, UINT64_MAX);
+}
+
+CASE(no_more_units_are_kept_than_stated) {
+    struct thin_unit units[THIN_KEPT_COUNT + 2];
+    uintptr_t blocks[THIN_KEPT_COUNT + 2];
+    for (unsigned i = 0; i < THIN_KEPT_COUNT + 2; i++) {
+        assert_true(thin_open(set, &units[i]));
+        blocks[i] = take(&units[i], 16);
+    }
+    for (unsigned i = 0; i < THIN_KEPT_COUNT + 2; i++) {
+        thin_leave(set, &units[i]);
+        assert_null(units[i].slice);
+        assert_true(give(blocks[i]));
+    }
+    assert_int_equal(bits_count(~set->available->free_units), THIN_KEPT_COUNT);
+    for (unsigned i = 0; i < THIN_KEPT_COUNT; i++) {
+        assert_true(thin_resume(set, &units[i], 16));
+        thin_close(set, &units[i]);
+    }
+    assert_false(thin_resume(set, &units[0], 16));
+    assert_int_equal(set->available->free_units, UINT64_MAX);
+}
+
 #define THIN_CASE(name) cmocka_unit_test_setup_teardown(name, begin, end)
 
 int main(void) {
@@ -313,6 +386,9 @@ int main(void) {
         THIN_CASE(a_slice_whose_free_units_do_not_lie_together_has_no_run),
         THIN_CASE(live_blocks_are_counted_by_their_size),
         THIN_CASE(blocks_of_several_heaps_keep_their_contents_and_never_overlap),
+        THIN_CASE(what_an_ended_thread_had_open_is_gone_on_with),
+        THIN_CASE(a_unit_that_is_of_no_more_use_is_not_kept),
+        THIN_CASE(no_more_units_are_kept_than_stated),
         THIN_CASE(of_several_threads_that_free_the_same_block_one_succeeds),
     };
     return cmocka_run_group_tests(cases, NULL, NULL);

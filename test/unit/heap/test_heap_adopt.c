@@ -90,6 +90,22 @@ CASE(what_dead_threads_leave_in_thin_slices_is_bounded) {
     heap_world_check(&world, heap);
 }
 
+CASE(survivors_of_threads_in_turn_lie_side_by_side) {
+    enum { THREADS = 64, BYTES = 128, A_UNIT = THIN_UNIT_BYTES / BYTES };
+    uintptr_t survivors[THREADS];
+    for (unsigned i = 0; i < THREADS; i++) {
+        survivors[i] = heap_allocate(heap, BYTES, false);
+        assert_int_equal(survivors[i],
+                         survivors[i / A_UNIT * A_UNIT] + i % A_UNIT * (size_t)BYTES);
+        heap_abandon(heap);
+        assert_ptr_equal(create(), heap);
+    }
+    heap_world_check(&world, heap);
+    for (unsigned i = 0; i < THREADS; i++) {
+        assert_true(heap_free(&world.shared, heap, survivors[i]));
+    }
+}
+
 CASE(all_first_blocks_of_living_threads_are_thin_whatever_their_sizes) {
     for (unsigned i = 0; i < 40; i++) {
         struct heap *const each = create();
@@ -246,6 +262,7 @@ int main(void) {
         HEAP_CASE(a_new_heap_has_nothing_and_is_counted),
         HEAP_CASE(a_new_thread_takes_over_the_heap_of_one_that_ended_with_its_slabs),
         HEAP_CASE(what_dead_threads_leave_in_thin_slices_is_bounded),
+        HEAP_CASE(survivors_of_threads_in_turn_lie_side_by_side),
         HEAP_CASE(all_first_blocks_of_living_threads_are_thin_whatever_their_sizes),
         HEAP_CASE(heaps_are_taken_over_each_once),
         HEAP_CASE(an_abandoned_heap_gives_back_its_empty_slabs_and_its_thin_unit),
