@@ -109,6 +109,13 @@ static void resize_end(struct process *process, const void *caller, uint64_t ent
     process_poll(process, caller, entries);
 }
 
+// The same of one that has moved the block: a step in place of the background thread is left to
+// another call, as if this one had entered the kernel.
+static void resize_end_moved(struct process *process, const void *caller, uint64_t entries) {
+    heap_settle(&process->shared, entries);
+    process_poll(process, caller, UINT64_MAX);
+}
+
 // Where the block moves to.
 static void *resize_allocate(size_t size, struct api_layout layout, bool zeroed) {
     heap_begin_move();
@@ -163,7 +170,7 @@ MALLOW_INTERNAL MALLOW_NOINLINE void *api_reallocate(void *block, size_t size,
     if (moved != NULL) {
         memcpy(moved, block, bits_min(found.usable_bytes, size));
         resize_free(process, &found, block, entries);
-        resize_end(process, __builtin_return_address(0), entries);
+        resize_end_moved(process, __builtin_return_address(0), entries);
     }
     return moved;
 }

@@ -67,19 +67,15 @@ MALLOW_INTERNAL struct slab_remote *arena_remote_of(const struct arena_set *set,
 }
 
 // Notes whether little is left that the next spans could be taken from without a system call.
-MALLOW_INLINE void arena_note_low_locked(struct arena_set *set, bool has_ahead) {
+static void arena_set_low_locked(struct arena_set *set) {
     const struct arena *const arena = &set->primary;
     const uint8_t low = arena->slice_count == 0 || set->os->sealed ? ARENA_NOT_LOW
                         : !arena_is_prepared(arena)                ? ARENA_LOW_TABLES
-                        : !has_ahead                               ? ARENA_LOW_SLICES
+                        : !arena_has_ahead(arena)                  ? ARENA_LOW_SLICES
                                                                    : ARENA_NOT_LOW;
     if (unlikely(low != set->low)) {
         __atomic_store_n(&set->low, low, __ATOMIC_RELAXED);
     }
-}
-
-static void arena_set_low_locked(struct arena_set *set) {
-    arena_note_low_locked(set, arena_has_ahead(&set->primary));
 }
 
 static void arena_take_at_locked(struct arena_set *set, struct arena *arena,
@@ -164,9 +160,9 @@ MALLOW_INLINE bool arena_take_free_locked(struct arena_set *set, struct arena *a
     }
     arena->free_slices -= slice_count;
     arena_span_set(arena, taken.chunk_index, taken.slice_index, taken.dirty_count, span);
-    if (taken.emptied && set->low == ARENA_NOT_LOW && arena == &set->primary &&
-        unlikely(!arena_has_ahead(arena))) {
-        arena_note_low_locked(set, false);
+    if (unlikely(taken.emptied) && set->low == ARENA_NOT_LOW && arena == &set->primary &&
+        !arena_has_ahead(arena) && !set->os->sealed) {
+        __atomic_store_n(&set->low, ARENA_LOW_SLICES, __ATOMIC_RELAXED);
     }
     return true;
 }

@@ -207,8 +207,8 @@ MALLOW_INLINE struct heap *adopt_claim(struct heap *heap, enum adopt_what what,
     const uint64_t head = atomic_load_explicit(&heap->shared->abandoned, memory_order_acquire);
     struct heap *from = (struct heap *)(uintptr_t)(head & HEAP_ABANDONED_MASK);
     heap_note_effort(HEAP_EFFORT_LOOK);
-    // Slabs of several slices cost more to open, if none is found.
-    const unsigned budget = what == ADOPT_MEDIUM ? MALLOW_ADOPT_BUDGET / 2 : MALLOW_ADOPT_BUDGET;
+    // A slab of several slices costs most to open, if none is found.
+    const unsigned budget = what == ADOPT_MEDIUM ? 1 : MALLOW_ADOPT_BUDGET;
     for (unsigned count = 0; from != NULL && count < budget; count++) {
         if (adopt_looks_useful(from, what, class_index) && heap_claim(from)) {
             return from;

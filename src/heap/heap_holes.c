@@ -340,6 +340,7 @@ static bool holes_look_beside(struct heap_holes *holes, const struct heap_holes_
         look->age = look->age != 0 ? LOOK_AGE_DONE : 0;
         return look->age == 0 && way->patience != 0;
     }
+    look->next = (uint16_t)slab_view_block_at(view, hole.address); // nothing comes before it
     if (way->patience != 0 && holes_are_too_few(holes, place, view)) {
         return false;
     }

@@ -128,7 +128,7 @@ static bool heap_should_drain(struct heap *heap, const struct slab *slab, unsign
         ++heap->skipped_count > MALLOW_CLASS_COUNT) {
         return true;
     }
-    if (heap->skipped_count % 2 != 0) {
+    if (heap_thread.effort == 0 && heap->skipped_count % 2 != 0) {
         heap_note_effort(HEAP_EFFORT_LOOK); // and looks for no other slab; the next such call does
     }
     return false;
@@ -139,9 +139,9 @@ static void heap_end_open(struct heap *heap, uint64_t entries, int *work) {
     if (unlikely(heap->reserve != NULL)) {
         heap_drop_spare(heap);
     } else if (heap->spare == NULL) {
-        // Slices are prepared once for many calls: then others' frees wait.
+        // What is prepared is so once for many calls: others' frees wait meanwhile.
         if (heap_thread.effort == 0 && heap->reserve == heap->shared->reserve &&
-            arena_is_low(heap->shared->arenas) != ARENA_LOW_SLICES &&
+            arena_is_low(heap->shared->arenas) == ARENA_NOT_LOW &&
             unlikely(heap_has_ended(heap->shared))) {
             heap_drain_ended(heap, work);
         }

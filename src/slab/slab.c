@@ -66,7 +66,8 @@ MALLOW_INTERNAL bool slab_open(struct slab *slab, size_t page_bytes) {
     const size_t capacity =
         bits_min((end - slab->start_address) / slab->block_bytes, slab->room_count);
     uint64_t *word = &slab->bits[before / 64];
-    const uint64_t *const end_word = &slab->bits[(capacity - 1) / 64];
+    const size_t last_word = (capacity - 1) / 64;
+    const uint64_t *const end_word = &slab->bits[last_word];
     // A new word holds anything.
     uint64_t opened = ~UINT64_C(0) << (before % 64);
     uint64_t known = (opened & 1U) != 0 ? 0 : *word;
@@ -76,7 +77,7 @@ MALLOW_INTERNAL bool slab_open(struct slab *slab, size_t page_bytes) {
         known = 0;
     }
     *word = known | (opened & (~UINT64_C(0) >> (-capacity % 64)));
-    slab->word_count = (uint8_t)(word + 1 - slab->bits);
+    slab->word_count = (uint8_t)(last_word + 1);
     const size_t first_slice = MALLOW_SLICE_BYTES - slab->start_address % MALLOW_SLICE_BYTES;
     __atomic_store_n(&slab->capacity_count, (uint16_t)capacity, __ATOMIC_RELAXED);
     atomic_store_explicit(&slab->reach_bytes, bits_min(capacity * slab->block_bytes, first_slice),

@@ -122,8 +122,7 @@ MALLOW_INTERNAL bool slab_view_next(const struct slab_view *view, size_t page_by
     return view_next(view, page_bytes, view->capacity_count, index, hole);
 }
 
-// The block that an address lies in, or the nearest to it.
-static size_t view_block_at(const struct slab_view *view, uintptr_t address) {
+MALLOW_INTERNAL size_t slab_view_block_at(const struct slab_view *view, uintptr_t address) {
     const uintptr_t offset = address - bits_min(address, view->start_address);
     return bits_min(offset / view->block_bytes, view->capacity_count);
 }
@@ -132,8 +131,8 @@ static size_t view_block_at(const struct slab_view *view, uintptr_t address) {
 MALLOW_INTERNAL bool slab_view_next_in(const struct slab_view *view, size_t page_bytes,
                                        const struct slab_range *range, size_t *index,
                                        struct slab_hole *hole) {
-    const size_t last = view_block_at(view, range->high);
-    *index = bits_max(*index, view_block_at(view, range->low));
+    const size_t last = slab_view_block_at(view, range->high);
+    *index = bits_max(*index, slab_view_block_at(view, range->low));
     while (view_next(view, page_bytes, last, index, hole)) {
         const uintptr_t low = bits_max(hole->address, range->low);
         const uintptr_t high = bits_min(hole->address + hole->bytes, range->high);

@@ -60,6 +60,9 @@ MALLOW_INTERNAL bool slab_view_next_in(const struct slab_view *view, size_t page
                                        const struct slab_range *range, size_t *index,
                                        struct slab_hole *hole);
 
+// The block that an address lies in, or the nearest to it.
+MALLOW_INTERNAL size_t slab_view_block_at(const struct slab_view *view, uintptr_t address);
+
 // Whether the slab has several slices, and so remembers which blocks are zero (slab_zeroed).
 MALLOW_INLINE bool slab_view_is_long(const struct slab_view *view) {
     return view->span_end - view->span_start > MALLOW_SLICE_BYTES;

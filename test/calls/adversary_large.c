@@ -198,3 +198,41 @@ void adversary_huge_many(void) {
     }
     array_drop(blocks, COUNT);
 }
+
+// Sizes from a page to 64 MiB by every call in turn, shrunk and grown again in steps, with
+// alignments up to 64 MiB.
+void adversary_sweep(void) {
+    enum { LIVE = 24 };
+    void **const blocks = array_make(LIVE);
+    phase("all calls, to 64 MiB", false);
+    for (size_t round = 0; round < scaled(240); round++) {
+        const size_t size = ((size_t)1 << (12 + random_below(15))) + random_below(MIB);
+        const size_t i = round % LIVE;
+        if (blocks[i] != NULL && round % 5 != 0) {
+            counted_free(blocks[i]);
+        }
+        if (round % 5 == 0) {
+            blocks[i] = counted_realloc(blocks[i], size);
+        } else if (round % 3 == 0) {
+            blocks[i] = counted_aligned((size_t)1 << (4 + random_below(23)), size);
+        } else {
+            blocks[i] = round % 2 == 0 ? counted_calloc(1, size) : counted_malloc(size);
+        }
+        if (round % 4 == 0) { // shrinks to a fraction, and comes back
+            blocks[i] = counted_realloc(blocks[i], size / 2 + 8);
+            blocks[i] = counted_realloc(blocks[i], size / 64 + 8);
+            blocks[i] = counted_realloc(blocks[i], size / 3 + 8);
+        }
+    }
+    // From huge to small and back, without another call between.
+    for (size_t i = 0; i < LIVE; i++) {
+        for (unsigned turn = 0; turn < 6; turn++) {
+            blocks[i] = counted_realloc(blocks[i], 3 * MIB + random_below(2 * MIB));
+            blocks[i] = counted_realloc(blocks[i], 8 + random_below(60 * KIB));
+        }
+    }
+    for (size_t i = 0; i < LIVE; i++) {
+        counted_free(blocks[i]);
+    }
+    array_drop(blocks, LIVE);
+}

@@ -231,3 +231,66 @@ void adversary_contended(void) {
         pthread_join(threads[i], NULL);
     }
 }
+
+// ---- Threads that were, and a thread's first call of each kind ---------------------------------
+
+enum { GONE = 64, GONE_BLOCKS = 60 };
+
+// Leaves a heap with blocks of many classes, some of them freed by others.
+static void gone_body(void *argument) {
+    struct blocks *const kept = argument;
+    for (size_t i = 0; i < kept->count; i++) {
+        kept->array[i] = counted_malloc(24 + i * i * 13 % 60000);
+    }
+}
+
+static void newcomer_body(void *argument) {
+    const size_t kind = *(const size_t *)argument;
+    static const size_t sizes[] = {1,     700,   3000,          9000,          30000,
+                                   60000, 70000, (size_t)1 << 20, (size_t)3 << 20, (size_t)40 << 20};
+    enum { SIZES = sizeof sizes / sizeof sizes[0] };
+    const size_t size = sizes[kind % SIZES];
+    void *block;
+    switch (kind / SIZES % 4) {
+    case 0:
+        block = counted_malloc(size);
+        break;
+    case 1:
+        block = counted_calloc(1, size);
+        break;
+    case 2:
+        block = counted_realloc(NULL, size);
+        break;
+    default:
+        block = counted_aligned((size_t)64 << (kind % 11), size);
+    }
+    block = counted_realloc(block, size / 3 + 8);
+    counted_free(block);
+    for (size_t i = 0; i < SIZES; i++) {
+        counted_free(counted_malloc(sizes[(kind + i) % SIZES]));
+    }
+}
+
+void adversary_newcomers(void) {
+    enum { NEWCOMERS = 80 };
+    void **const array = array_make((size_t)GONE * GONE_BLOCKS);
+    phase("first calls of threads after many have ended", false);
+    for (size_t i = 0; i < GONE; i++) {
+        struct blocks kept = {array + i * GONE_BLOCKS, GONE_BLOCKS, 0};
+        thread_run(gone_body, &kept);
+    }
+    array_shuffle(array, (size_t)GONE * GONE_BLOCKS);
+    for (size_t i = 0; i < NEWCOMERS; i++) {
+        thread_run(newcomer_body, &i);
+        struct blocks part = {array + i * 40, 40, 0};
+        if (i % 2 == 0) {
+            blocks_free(&part);
+        } else {
+            thread_run(blocks_free, &part);
+        }
+    }
+    struct blocks rest = {array + (size_t)NEWCOMERS * 40,
+                          (size_t)GONE * GONE_BLOCKS - (size_t)NEWCOMERS * 40, 0};
+    blocks_free(&rest);
+    array_drop(array, (size_t)GONE * GONE_BLOCKS);
+}
