@@ -360,10 +360,23 @@ static size_t arena_purge_step_locked(struct arena_set *set) {
     return 0;
 }
 
-MALLOW_INTERNAL void arena_owe(struct arena_set *set, size_t bytes) {
+MALLOW_INTERNAL size_t arena_owe(struct arena_set *set, size_t bytes) {
     os_lock_take(&set->lock);
-    arena_set_debt_locked(set, set->debt_bytes + bytes);
+    const size_t more = bytes - bits_min(bytes, set->debt_bytes);
+    arena_set_debt_locked(set, set->debt_bytes + more);
     os_lock_drop(&set->lock);
+    return more;
+}
+
+MALLOW_INTERNAL size_t arena_take_debt(struct arena_set *set) {
+    if (__atomic_load_n(&set->debt_bytes, __ATOMIC_RELAXED) == 0) {
+        return 0;
+    }
+    os_lock_take(&set->lock);
+    const size_t debt = set->debt_bytes;
+    arena_set_debt_locked(set, 0);
+    os_lock_drop(&set->lock);
+    return debt;
 }
 
 MALLOW_INTERNAL MALLOW_NOINLINE void arena_settle(struct arena_set *set) {

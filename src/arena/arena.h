@@ -146,8 +146,17 @@ MALLOW_INTERNAL void arena_give(struct arena_set *set, struct slab *slab, unsign
 MALLOW_INTERNAL bool arena_extend(struct arena_set *set, struct slab *slab, unsigned slice_count,
                                   unsigned more_slices);
 
-// Dirty slices of `bytes` bytes are to be purged, by later calls.
-MALLOW_INTERNAL void arena_owe(struct arena_set *set, size_t bytes);
+// Free memory whose pages are kept; relaxed.
+MALLOW_INLINE size_t arena_kept(const struct arena_set *set) {
+    return __atomic_load_n(&set->dirty_slices, __ATOMIC_RELAXED) << MALLOW_SLICE_SHIFT;
+}
+
+// Dirty slices of `bytes` bytes are to be purged, by later calls; what is owed already is a part of
+// that. How much more it is.
+MALLOW_INTERNAL size_t arena_owe(struct arena_set *set, size_t bytes);
+
+// What is owed, and is so no longer: the caller purges as much by arena_idle_purge.
+MALLOW_INTERNAL size_t arena_take_debt(struct arena_set *set);
 
 // Whether there is something to purge, now or owed; relaxed.
 MALLOW_INLINE bool arena_owes(const struct arena_set *set) {

@@ -65,16 +65,12 @@ static void huge_unlink_locked(struct huge_set *set, struct huge *record) {
 
 // ---- Charge -------------------------------------------------------------------------------------
 
-static void huge_set_charged_locked(struct huge_set *set, uint64_t bytes) {
-    __atomic_store_n(&set->charged_bytes, bytes, __ATOMIC_RELAXED);
-}
-
 // Charges what a call may add to what is live and cached; huge_settle_charge_locked ends the call.
 static bool huge_charge_locked(struct huge_set *set, size_t growth, enum os_charge_level level) {
     if (!os_charge_take(set->os, level, growth)) {
         return false;
     }
-    huge_set_charged_locked(set, set->charged_bytes + growth);
+    set->charged_bytes += growth;
     return true;
 }
 
@@ -85,7 +81,8 @@ static void huge_settle_charge_locked(struct huge_set *set) {
     } else {
         os_charge_add(set->os, (size_t)(held - set->charged_bytes));
     }
-    huge_set_charged_locked(set, held);
+    set->charged_bytes = held;
+    atomic_store_explicit(&set->kept_bytes, set->cache.bytes, memory_order_relaxed);
 }
 
 // ---- Blocks -------------------------------------------------------------------------------------
@@ -372,10 +369,25 @@ MALLOW_INTERNAL uintptr_t huge_resize_charged(struct huge_set *set, struct huge 
     return address;
 }
 
-MALLOW_INTERNAL void huge_owe_all(struct huge_set *set) {
+MALLOW_INTERNAL size_t huge_owe(struct huge_set *set, size_t bytes) {
     os_lock_take(&set->map->lock);
-    __atomic_store_n(&set->cache.debt, set->cache.bytes, __ATOMIC_RELAXED);
+    const size_t debt = set->cache.debt;
+    const size_t owed = bits_min(bytes, set->cache.bytes);
+    const size_t more = owed - bits_min(owed, debt);
+    __atomic_store_n(&set->cache.debt, debt + more, __ATOMIC_RELAXED);
     os_lock_drop(&set->map->lock);
+    return more;
+}
+
+MALLOW_INTERNAL size_t huge_take_debt(struct huge_set *set) {
+    if (!huge_owes(set)) {
+        return 0;
+    }
+    os_lock_take(&set->map->lock);
+    const size_t debt = set->cache.debt;
+    __atomic_store_n(&set->cache.debt, 0, __ATOMIC_RELAXED);
+    os_lock_drop(&set->map->lock);
+    return debt;
 }
 
 MALLOW_INTERNAL void huge_lock_begins(struct huge_set *set) {

@@ -39,6 +39,7 @@ struct huge_set {
     uint64_t live_bytes;       // mapped bytes of live blocks
     uint64_t charged_bytes;    // live and cached, as charged; more while a call is under way
     size_t raise_bytes;        // live so many, somebody is to look for dense ones
+    _Atomic(size_t) kept_bytes; // what the cache holds; written under lock, read by any
 };
 
 MALLOW_INTERNAL void huge_set_init(struct huge_set *set, struct os *os, struct meta *meta,
@@ -113,18 +114,21 @@ MALLOW_INLINE uintptr_t huge_resize(struct huge_set *set, struct huge *huge, siz
     return huge_resize_charged(set, huge, bytes, may_move, OS_CHARGE_HARD);
 }
 
-// What is live and cached; more while another thread's call is under way.
-MALLOW_INLINE size_t huge_held_bytes(const struct huge_set *set) {
-    return (size_t)__atomic_load_n(&set->charged_bytes, __ATOMIC_RELAXED);
-}
-
 // As arena_idle_look and arena_idle_purge, of the cache.
 MALLOW_INTERNAL size_t huge_idle_look(struct huge_set *set);
 MALLOW_INTERNAL size_t huge_idle_purge(struct huge_set *set, size_t bytes);
 
-// All that is cached is owed to the OS: later calls that have no other system call to make give it
-// back, a piece each.
-MALLOW_INTERNAL void huge_owe_all(struct huge_set *set);
+// Memory of freed blocks that is kept; relaxed.
+MALLOW_INLINE size_t huge_kept(const struct huge_set *set) {
+    return atomic_load_explicit(&set->kept_bytes, memory_order_relaxed);
+}
+
+// `bytes` of what is cached are owed to the OS, what is owed already being a part of that: later
+// calls that have no other system call to make give it back, a piece each. How much more it is.
+MALLOW_INTERNAL size_t huge_owe(struct huge_set *set, size_t bytes);
+
+// As arena_take_debt, of the cache.
+MALLOW_INTERNAL size_t huge_take_debt(struct huge_set *set);
 
 // Whether there is something to settle; relaxed.
 MALLOW_INLINE bool huge_owes(const struct huge_set *set) {

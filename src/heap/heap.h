@@ -110,7 +110,10 @@ struct heap_shared {
     struct heap_own *ended;                // heap_own.h; under the arena's lock
     _Atomic(struct heap *) own;            // of blocks that libc allocates for us; NULL: none yet
     _Atomic(uint32_t) refilled_count;      // full slabs that got free blocks, of all heaps, roughly
-    _Atomic(size_t) huge_peak;             // most bytes of huge blocks, live and cached, so far
+    _Atomic(uint64_t) need_peak;           // most bytes held without what is only kept, as far as
+                                           // it has been looked at
+    _Atomic(uint64_t) way_bound;           // held so much, it is to be looked at again
+    _Atomic(uint64_t) way_bytes;           // that what is kept has had to make way for, in all
 };
 
 // The heap of a thread that has none: every look-up in it leads to the slow path. Constant, so that
@@ -443,8 +446,18 @@ MALLOW_INTERNAL MALLOW_NORETURN void heap_report_foreign(uintptr_t address, cons
 // Gives back at least `bytes` of what is kept for speed, if there is so much; bytes released.
 MALLOW_INTERNAL size_t heap_relieve(struct heap_shared *shared, size_t bytes);
 
-// After huge blocks have grown: free pages of slabs, which cannot serve them, make way for them.
-MALLOW_INTERNAL void heap_make_way(struct heap_shared *shared);
+// After memory of one kind has grown: what is kept of the other kind, which cannot serve it, makes
+// way for it as far as more is held than was ever needed. Makes no system call: it is owed.
+enum heap_kind { HEAP_KIND_SLICES, HEAP_KIND_HUGE };
+MALLOW_INTERNAL void heap_make_way_slow(struct heap_shared *shared, enum heap_kind grown);
+MALLOW_INLINE void heap_make_way(struct heap_shared *shared, enum heap_kind grown) {
+    if (unlikely(atomic_load_explicit(&shared->os->charge.held_bytes, memory_order_relaxed) >
+                 atomic_load_explicit(&shared->way_bound, memory_order_relaxed))) {
+        heap_make_way_slow(shared, grown);
+    }
+}
+// So much more may be held than was ever needed.
+#define HEAP_WAY_SLACK_BYTES ((size_t)1 << 20)
 
 // A span, or a huge block, that was refused at level SOFT or by the kernel: gives back what is
 // kept, and tries again up to the hard limit; for a thread that was refused before, a span up to
@@ -511,11 +524,13 @@ MALLOW_INLINE void heap_take_arena_span(struct heap *heap, unsigned slice_count,
     heap_note_effort(HEAP_EFFORT_SPAN);
     if (unlikely(!plenty)) {
         *span = heap_take_span_short(heap, slice_count, align_slices);
-    } else if (unlikely(span->grown)) {
-        // The arena is larger than ever, which is rare: cached mappings, which cannot serve it,
-        // make way for it.
-        heap_note_effort(HEAP_EFFORT_GROWTH);
-        huge_owe_all(heap->shared->huges);
+    } else if (unlikely(span->zeroed)) { // its pages are fresh ones
+        if (heap_thread.effort <= HEAP_EFFORT_SPAN) { // else the next such call looks
+            heap_make_way(heap->shared, HEAP_KIND_SLICES);
+        }
+        if (span->grown) {
+            heap_note_effort(HEAP_EFFORT_GROWTH);
+        }
     }
     heap_note_growth(heap, plenty);
 }

@@ -51,6 +51,7 @@ MALLOW_INTERNAL void heap_shared_init(struct heap_shared *shared) {
         shared->header_mask = 0;
         shared->header_base = heap_empty.header_base;
     }
+    atomic_store_explicit(&shared->way_bound, HEAP_WAY_SLACK_BYTES, memory_order_relaxed);
 }
 
 // Blocks of a kibibyte's unit are behind a lock: a heap with a reserve has had all of them.

@@ -66,7 +66,7 @@ MALLOW_INTERNAL uintptr_t heap_allocate_at(struct heap *heap, size_t size, size_
             address = heap_huge_short(heap, size, request);
         }
         heap_note_growth(heap, plenty);
-        heap_make_way(shared);
+        heap_make_way(shared, HEAP_KIND_HUGE);
         heap_settle(shared, entries);
         return address;
     }

@@ -6,6 +6,10 @@
 // mappings of huge blocks, then free pages of the arenas, as much as is wanted. If the hard limit
 // refuses it too, all of that goes, with what other threads have freed in this heap. A heap by API
 // may have an allowance of its own besides.
+//
+// Without a limit, what is kept has another bound: it may fill what the program has needed at most,
+// and what is needed now, no more. Else memory that was freed in one kind of block and is needed in
+// the other, which cannot use it, would be there twice at the peak.
 #include "heap/heap.h"
 
 #include "slab/size_class.h"
@@ -22,17 +26,40 @@ MALLOW_INTERNAL size_t heap_relieve(struct heap_shared *shared, size_t bytes) {
                              : released + arena_purge_some(shared->arenas, bytes - released);
 }
 
-// At a new peak alone, and by as much as that is higher: so a program that frees and allocates in
-// turn does not pay again and again, and all that is ever purged here is less than the peak.
-MALLOW_INTERNAL void heap_make_way(struct heap_shared *shared) {
-    struct huge_set *const huges = shared->huges;
-    const size_t bytes = huge_held_bytes(huges);
-    size_t peak = atomic_load_explicit(&shared->huge_peak, memory_order_relaxed);
-    if (bytes > peak &&
-        atomic_compare_exchange_strong_explicit(&shared->huge_peak, &peak, bytes,
-                                                memory_order_relaxed, memory_order_relaxed)) {
-        arena_owe(shared->arenas, bytes - peak);
+// ---- Making way ---------------------------------------------------------------------------------
+
+// What has made way, in all, adds a part of itself to that: so a program that turns from one kind
+// to the other again and again comes to keep both, and pays no more than some multiple of that.
+#define RELIEF_WAY_SHARE 16U
+
+// The most that was ever needed, with what is needed now.
+static uint64_t relief_peak(struct heap_shared *shared, uint64_t need) {
+    uint64_t peak = atomic_load_explicit(&shared->need_peak, memory_order_relaxed);
+    while (need > peak &&
+           !atomic_compare_exchange_weak_explicit(&shared->need_peak, &peak, need,
+                                                  memory_order_relaxed, memory_order_relaxed)) {
     }
+    return bits_max(peak, need);
+}
+
+MALLOW_INTERNAL void heap_make_way_slow(struct heap_shared *shared, enum heap_kind grown) {
+    const uint64_t held =
+        atomic_load_explicit(&shared->os->charge.held_bytes, memory_order_relaxed);
+    const size_t dirty = arena_kept(shared->arenas);
+    const size_t cached = huge_kept(shared->huges);
+    const uint64_t need = held - bits_min(held, dirty + cached);
+    const uint64_t way = atomic_load_explicit(&shared->way_bytes, memory_order_relaxed);
+    const uint64_t bound =
+        relief_peak(shared, need) + HEAP_WAY_SLACK_BYTES + way / RELIEF_WAY_SHARE;
+    const size_t other = grown == HEAP_KIND_HUGE ? dirty : cached;
+    const size_t owed = (size_t)bits_min(held - bits_min(held, bound), other);
+    atomic_store_explicit(&shared->way_bound, bound, memory_order_relaxed);
+    if (owed == 0) {
+        return;
+    }
+    const size_t more = grown == HEAP_KIND_HUGE ? arena_owe(shared->arenas, owed)
+                                                : huge_owe(shared->huges, owed);
+    atomic_fetch_add_explicit(&shared->way_bytes, more, memory_order_relaxed);
 }
 
 // All that this thread can give back without the program's help.
@@ -178,6 +205,6 @@ MALLOW_INTERNAL uintptr_t heap_huge_resize(struct heap_shared *shared, struct hu
         (void)heap_relieve(shared, size - bits_min(size, huge->mapped_bytes));
         address = huge_resize_charged(shared->huges, huge, size, may_move, OS_CHARGE_HARD);
     }
-    heap_make_way(shared);
+    heap_make_way(shared, HEAP_KIND_HUGE);
     return address;
 }

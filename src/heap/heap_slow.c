@@ -322,7 +322,7 @@ static uintptr_t heap_huge_allocate(struct heap *heap, size_t size, size_t align
     }
     heap_note_effort(HEAP_EFFORT_HUGE);
     heap_note_growth(heap, plenty);
-    heap_make_way(shared);
+    heap_make_way(shared, HEAP_KIND_HUGE);
     heap_settle(shared, entries);
     return address;
 }

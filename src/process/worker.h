@@ -127,7 +127,8 @@ MALLOW_INTERNAL void worker_step(struct worker *worker, const struct heap *mine)
 
 MALLOW_INTERNAL uint64_t worker_now_ms(void);
 
-// ---- worker_promote.c: when huge pages are made -------------------------------------------------
+
+// ---- worker_promote.c: between looks ------------------------------------------------------------
 
 // Whether the system allows huge pages: asked once, in at most four calls.
 MALLOW_INTERNAL bool worker_may_promote(struct worker *worker);
@@ -136,8 +137,11 @@ MALLOW_INTERNAL bool worker_may_promote(struct worker *worker);
 // of it has made. True: some are ripe, or ripening.
 MALLOW_INTERNAL bool worker_look_for_huge(struct worker *worker, uint64_t own_entries);
 
-// Waits until it is time for the next look, or the bell is no longer `bell`; makes huge pages
-// meanwhile.
+// Gives back what calls of the program's owe, before others of its calls come to it.
+MALLOW_INTERNAL void worker_pay(struct worker *worker);
+
+// Waits until it is time for the next look, or the bell is no longer `bell`; pays what is owed and
+// makes huge pages meanwhile.
 MALLOW_INTERNAL void worker_rest(struct worker *worker, uint32_t bell);
 
 #endif

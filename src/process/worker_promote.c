@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Worker, huge pages: when one may be made. See worker.h.
+// Worker, between looks: it gives back what calls owe, and makes huge pages. See worker.h.
 //
 // Holds    while the kernel makes a huge page, page faults and changes of mappings in other threads
 //          wait. So none is made while the program does either (the last look and everything since
@@ -20,6 +20,7 @@ enum {
     PROMOTE_GAP_US = 20000,    // between one huge page and the next, at least
     PROMOTE_REST_SHARE = 25,   // times as long as one has taken
     PROMOTE_REST_MAX_US = 2000000, // the worst is as good as over then
+    WORKER_PAY_US = 10000,     // between looks at what is owed, while much is kept
 };
 
 // The clock of the kernel's ticks is too coarse for what a promotion takes.
@@ -80,6 +81,24 @@ static void worker_make_huge(struct worker *worker) {
     worker->calm_faults += os_fault_count() - faults;
 }
 
+MALLOW_INTERNAL void worker_pay(struct worker *worker) {
+    (void)huge_idle_purge(worker->huges, huge_take_debt(worker->huges));
+    (void)arena_idle_purge(worker->arenas, arena_take_debt(worker->arenas));
+}
+
+// When to look again whether something is owed. While so much is kept that growth may make it so
+// at any time, that is soon: a program that grows a huge block, and makes no slow call besides,
+// touches it meanwhile.
+static uint64_t worker_pay_until(struct worker *worker, uint64_t now_us, uint64_t until_us) {
+    if (arena_kept(worker->arenas) + huge_kept(worker->huges) < MALLOW_WORK_BYTES) {
+        return until_us;
+    }
+    const uint64_t entries = os_entries(worker->os);
+    worker_pay(worker);
+    worker->calm_entries += os_entries(worker->os) - entries;
+    return bits_min(until_us, now_us + WORKER_PAY_US);
+}
+
 MALLOW_INTERNAL void worker_rest(struct worker *worker, uint32_t bell) {
     uint64_t now_us = promote_now_us();
     const uint64_t end_us = now_us + (uint64_t)MALLOW_TICK_MS * 1000;
@@ -95,6 +114,7 @@ MALLOW_INTERNAL void worker_rest(struct worker *worker, uint32_t bell) {
                            ? bits_min(end_us, worker->promote_at_us)
                            : end_us;
         }
+        until_us = worker_pay_until(worker, now_us, until_us);
         if (until_us > now_us) {
             os_wait(&worker->bell, bell, (until_us - now_us) * 1000);
             now_us = promote_now_us();

@@ -168,7 +168,7 @@ static void settle_all(void) {
 
 CASE(a_call_that_has_entered_the_kernel_settles_nothing) {
     leave_dirty(4 << 20);
-    arena_owe(&world.arena.arenas, 1);
+    (void)arena_owe(&world.arena.arenas, 1);
     const size_t before = world.arena.arenas.dirty_slices;
     const uint64_t entries = os_entries(&world.arena.os);
     heap_settle(&world.shared, entries - 1);
@@ -176,44 +176,6 @@ CASE(a_call_that_has_entered_the_kernel_settles_nothing) {
     assert_int_equal(world.arena.arenas.dirty_slices, before);
     settle_all();
     assert_true(world.arena.arenas.dirty_slices < before);
-}
-
-CASE(free_slices_make_way_for_huge_blocks_at_a_new_peak_only) {
-    struct arena_set *const arenas = &world.arena.arenas;
-    leave_dirty(8 << 20);
-    const size_t before = arenas->dirty_slices;
-    const uintptr_t block = heap_allocate(heap, 3 << 20, false);
-    assert_int_equal(arenas->debt_bytes, 3 << 20); // later
-    settle_all();
-    const size_t purged = before - arenas->dirty_slices;
-    assert_in_range(purged, (3 << 20) >> MALLOW_SLICE_SHIFT, before);
-    assert_true(heap_free(&world.shared, heap, block));
-    leave_dirty(8 << 20);
-    settle_all();
-    const size_t again = arenas->dirty_slices;
-    for (unsigned i = 0; i < 5; i++) { // not more than there were before
-        assert_true(heap_free(&world.shared, heap, heap_allocate(heap, 3 << 20, false)));
-    }
-    settle_all();
-    assert_int_equal(arenas->dirty_slices, again);
-    const uintptr_t growing = heap_allocate(heap, 3 << 20, false);
-    assert_int_equal(arenas->dirty_slices, again);
-    if (resize(growing, 4 << 20)) { // in place, if there was room behind it
-        settle_all();
-        assert_true(arenas->dirty_slices < again);
-    }
-    arena_world_check(&world.arena);
-}
-
-CASE(cached_mappings_make_way_for_an_arena_that_grows) {
-    assert_true(heap_free(&world.shared, heap, heap_allocate(heap, 3 << 19, false)));
-    assert_true(world.huges.cache.bytes > 0);
-    const size_t committed = world.arena.arenas.primary.committed_slices;
-    while (world.arena.arenas.primary.committed_slices == committed) {
-        assert_true(heap_large_allocate(heap, 1 << 19, MALLOW_SLICE_BYTES, false) != 0);
-    }
-    settle_all();
-    assert_int_equal(world.huges.cache.bytes, 0);
 }
 
 #define LARGE_CASE(name) cmocka_unit_test_setup_teardown(name, begin, end)
@@ -227,8 +189,6 @@ int main(void) {
         LARGE_CASE(a_large_block_with_a_neighbour_does_not_grow_and_is_left_as_it_was),
         LARGE_CASE(a_large_block_that_shrinks_gives_its_end_back),
         LARGE_CASE(a_call_that_has_entered_the_kernel_settles_nothing),
-        LARGE_CASE(free_slices_make_way_for_huge_blocks_at_a_new_peak_only),
-        LARGE_CASE(cached_mappings_make_way_for_an_arena_that_grows),
         LARGE_CASE(other_blocks_are_resized_in_place_only_within_what_is_usable),
     };
     return cmocka_run_group_tests(cases, NULL, NULL);

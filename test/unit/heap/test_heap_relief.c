@@ -230,6 +230,153 @@ CASE(tables_are_charged_and_a_limit_too_small_for_them_refuses_cleanly) {
     arena_world_check(&world.arena);
 }
 
+// ---- Making way ---------------------------------------------------------------------------------
+
+// As calls that have nothing else to do: each makes at most one system call.
+static void settle_all(void) {
+    struct os *const os = &world.arena.os;
+    while (arena_owes(&world.arena.arenas) || huge_owes(&world.huges)) {
+        const uint64_t entries = os_entries(os);
+        heap_begin_effort();
+        heap_settle(&world.shared, entries);
+        assert_true(os_entries(os) <= entries + 1);
+    }
+}
+
+static size_t kept(void) {
+    return arena_kept(&world.arena.arenas) + huge_kept(&world.huges);
+}
+
+// What is held may be more than what was ever needed by a megabyte, and by a sixteenth of what
+// has made way.
+static void check_bound(uint64_t need_peak) {
+    settle_all();
+    assert_true(held() - kept() <= need_peak);
+    assert_in_range(held(), 0, need_peak + MIB + world.shared.way_bytes / 16);
+}
+
+CASE(free_slices_make_way_for_huge_blocks_beyond_what_was_ever_needed) {
+    leave_dirty(8 * MIB);
+    const size_t dirty = arena_kept(&world.arena.arenas);
+    assert_true(dirty >= 8 * MIB);
+    const uint64_t peak = held();
+    assert_false(arena_owes(&world.arena.arenas));
+    uintptr_t blocks[6];
+    for (unsigned i = 0; i < 6; i++) { // no more than was needed before
+        blocks[i] = take(MIB + 1);
+        check_bound(peak);
+    }
+    assert_in_range(arena_kept(&world.arena.arenas), MIB, dirty - 4 * MIB);
+    // Later, since the call has made its system call already.
+    const size_t before = arena_kept(&world.arena.arenas);
+    const uintptr_t last = take(4 * MIB);
+    assert_int_equal(arena_kept(&world.arena.arenas), before);
+    assert_true(arena_owes(&world.arena.arenas));
+    settle_all();
+    assert_true(arena_kept(&world.arena.arenas) < before);
+    give(last);
+    for (unsigned i = 0; i < 6; i++) {
+        give(blocks[i]);
+    }
+    arena_world_check(&world.arena);
+}
+
+CASE(a_block_that_grows_by_the_kernel_makes_its_way) {
+    const uintptr_t block = take(2 * MIB);
+    leave_dirty(8 * MIB);
+    const uint64_t peak = held();
+    struct huge *const huge = huge_of(&world.huges, block);
+    const uintptr_t moved = heap_huge_resize(&world.shared, huge, 8 * MIB, true);
+    assert_true(moved != 0);
+    check_bound(peak);
+    assert_true(arena_kept(&world.arena.arenas) <= 4 * MIB);
+    give(moved);
+}
+
+CASE(cached_mappings_make_way_for_slices) {
+    const uintptr_t block = take(4 * MIB);
+    world.huges.cache.worth = 8 * MIB;
+    give(block);
+    settle_all();
+    assert_int_equal(huge_kept(&world.huges), 4 * MIB);
+    const uint64_t peak = held();
+    size_t taken = 0;
+    for (; taken < 3 * MIB; taken += 256 << 10) {
+        (void)take(256 << 10);
+        settle_all(); // may take slices ahead: the next calls need not grow
+        assert_in_range(held(), 0, peak + MIB);
+    }
+    assert_true(huge_kept(&world.huges) < 4 * MIB);
+    for (; taken < 6 * MIB; taken += 256 << 10) {
+        (void)take(256 << 10);
+        settle_all();
+    }
+    assert_int_equal(huge_kept(&world.huges), 0);
+}
+
+// Also where the slices have been committed long before, and were purged meanwhile.
+CASE(cached_mappings_make_way_for_slices_whose_pages_are_fresh) {
+    leave_dirty(8 * MIB);
+    (void)arena_purge_all(&world.arena.arenas);
+    const uintptr_t block = take(4 * MIB);
+    world.huges.cache.worth = 8 * MIB;
+    give(block);
+    settle_all();
+    const size_t committed = world.arena.arenas.primary.committed_slices;
+    for (size_t taken = 0; taken < 7 * MIB; taken += 256 << 10) {
+        (void)take(256 << 10);
+        settle_all();
+    }
+    assert_int_equal(world.arena.arenas.primary.committed_slices, committed);
+    assert_true(huge_kept(&world.huges) <= 2 * MIB);
+}
+
+CASE(what_is_needed_at_most_is_known_where_slices_are_committed_ahead) {
+    for (size_t taken = 0; taken < 6 * MIB; taken += 256 << 10) {
+        (void)take(256 << 10);
+        heap_begin_effort();
+        heap_settle(&world.shared, os_entries(&world.arena.os));
+    }
+    assert_in_range(world.shared.need_peak, held() - 3 * MIB / 2, held());
+}
+
+CASE(a_program_that_goes_on_as_it_did_gives_nothing_back) {
+    leave_dirty(8 * MIB);
+    for (unsigned i = 0; i < 300; i++) {
+        const uintptr_t block = take(3 * MIB);
+        leave_dirty(4 * MIB);
+        give(block);
+        settle_all();
+    }
+    const uint64_t purged = world.arena.arenas.purged_bytes;
+    const uint64_t entries = os_entries(&world.arena.os);
+    for (unsigned i = 0; i < 100; i++) {
+        const uintptr_t block = take(3 * MIB);
+        leave_dirty(4 * MIB);
+        give(block);
+        settle_all();
+    }
+    assert_int_equal(world.arena.arenas.purged_bytes, purged);
+    assert_int_equal(os_entries(&world.arena.os), entries);
+}
+
+// 8 MiB of slices and as much in huge blocks, one after the other: less and less is given back, and
+// in all no more than some multiple of that.
+CASE(a_program_that_turns_from_one_kind_to_the_other_comes_to_keep_both) {
+    world.huges.cache.worth = 8 * MIB;
+    for (unsigned i = 0; i < 300; i++) {
+        leave_dirty(8 * MIB);
+        settle_all();
+        give(take(8 * MIB));
+        settle_all();
+    }
+    const uint64_t way = world.shared.way_bytes;
+    assert_in_range(way, 4 * MIB, 160 * MIB);
+    leave_dirty(8 * MIB);
+    give(take(8 * MIB));
+    assert_in_range(world.shared.way_bytes, way, way + MIB);
+}
+
 #define RELIEF_CASE(name) cmocka_unit_test_setup_teardown(name, begin, end)
 
 int main(void) {
@@ -245,6 +392,13 @@ int main(void) {
         RELIEF_CASE(a_huge_block_grows_up_to_the_limit_and_stays_as_it_was_beyond),
         RELIEF_CASE(what_other_threads_have_freed_is_collected_before_a_refusal),
         RELIEF_CASE(tables_are_charged_and_a_limit_too_small_for_them_refuses_cleanly),
+        RELIEF_CASE(free_slices_make_way_for_huge_blocks_beyond_what_was_ever_needed),
+        RELIEF_CASE(a_block_that_grows_by_the_kernel_makes_its_way),
+        RELIEF_CASE(cached_mappings_make_way_for_slices),
+        RELIEF_CASE(cached_mappings_make_way_for_slices_whose_pages_are_fresh),
+        RELIEF_CASE(what_is_needed_at_most_is_known_where_slices_are_committed_ahead),
+        RELIEF_CASE(a_program_that_goes_on_as_it_did_gives_nothing_back),
+        RELIEF_CASE(a_program_that_turns_from_one_kind_to_the_other_comes_to_keep_both),
     };
     return cmocka_run_group_tests(cases, NULL, NULL);
 }

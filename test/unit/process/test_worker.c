@@ -43,10 +43,34 @@ static void leave_dirty(unsigned count) {
     assert_true(world.arena.arenas.dirty_slices >= 2 * count);
 }
 
+// A huge block that is freed, and kept.
+static void give_huge(size_t bytes) {
+    worker.huges->cache.worth = bytes;
+    assert_true(heap_free(&world.shared, world.heap, heap_allocate(world.heap, bytes, false)));
+    assert_int_equal(huge_kept(worker.huges), bytes);
+}
+
 static uint64_t calls(void) {
     const struct os *const os = &world.arena.os;
     return atomic_load(&os->map_count) + atomic_load(&os->unmap_count) +
            atomic_load(&os->advise_count) + atomic_load(&os->remap_count);
+}
+
+// Whatever else there is: what is owed goes, at once, and no more than that.
+CASE(what_calls_owe_is_paid_between_looks) {
+    leave_dirty(60);
+    give_huge(3 << 20);
+    worker_pay(&worker);
+    const size_t dirty = arena_kept(worker.arenas);
+    worker_pay(&worker);
+    assert_int_equal(arena_kept(worker.arenas), dirty);
+    assert_int_equal(arena_owe(worker.arenas, 1 << 20), 1 << 20);
+    assert_int_equal(arena_owe(worker.arenas, 1 << 20), 0); // that is owed already
+    assert_int_equal(huge_owe(worker.huges, SIZE_MAX), huge_kept(worker.huges));
+    worker_pay(&worker);
+    assert_in_range(arena_kept(worker.arenas), dirty - (5 << 18), dirty - (1 << 20));
+    assert_int_equal(huge_kept(worker.huges), 0);
+    assert_false(arena_owes(worker.arenas) || huge_owes(worker.huges));
 }
 
 CASE(the_third_look_gives_back_what_was_free_before_the_first) {
@@ -182,6 +206,7 @@ int main(void) {
         cmocka_unit_test_setup_teardown(
             where_libc_cannot_be_told_from_the_program_nobody_is, begin, end),
         cmocka_unit_test_setup_teardown(ones_own_library_is_no_fit_caller, begin, end),
+        cmocka_unit_test_setup_teardown(what_calls_owe_is_paid_between_looks, begin, end),
         cmocka_unit_test_setup_teardown(
             the_third_look_gives_back_what_was_free_before_the_first, begin, end),
         cmocka_unit_test_setup_teardown(a_look_leaves_alone_what_is_used_in_between, begin, end),
