@@ -73,6 +73,7 @@ struct heap {
     _Atomic(uint32_t) visit;                        // enum heap_gate; written by others too
     uint32_t refilled_count;                        // full slabs that got free blocks
     uint32_t skipped_count;                         // calls since that left posted slabs alone
+    uint32_t drain_count;                           // calls that take a queued slab and yet collect
     _Atomic(uint32_t) thread;                       // whose it is (os_thread_number); 0: not known
     // Written by other threads, on a line of its own.
     _Alignas(MALLOW_CACHE_LINE) _Atomic(struct slab_remote *) ready; // stack of posted slabs

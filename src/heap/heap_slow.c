@@ -14,6 +14,7 @@
 enum {
     HEAP_THIN_SLICES = 5,      // what the first blocks of a heap come to, of every class
     HEAP_THIN_SLICES_MORE = 8, // for those of threads that have ended, at least
+    HEAP_DRAIN_CALLS = 512,    // that collect, after a slab has taken fresh pages before they did
 };
 
 // Looks for a slab that is wholly free and as long as needed, so that its pages serve this request
@@ -46,6 +47,9 @@ static void heap_take_slab_span(struct heap *heap, unsigned slice_count, bool gi
     heap_take_span(heap, slice_count, 1, span);
     if (span->slab != NULL) {
         atomic_fetch_add_explicit(&heap->slab_count, 1, memory_order_relaxed);
+        if (span->zeroed && unlikely(heap_has_posts(heap))) {
+            heap->drain_count = HEAP_DRAIN_CALLS;
+        }
     }
 }
 
@@ -118,11 +122,26 @@ static struct slab *heap_next_slab(struct heap *heap, unsigned class_index, int 
     return slab;
 }
 
+// Whether a call that takes a queued slab should collect a posted one as well. The longer that
+// waits, the more blocks it yields. But slabs of large blocks are opened in few calls, and where
+// another thread frees very many at once, most would stay posted while other classes take fresh
+// pages: where that happens, for a while.
+static bool heap_should_drain_too(struct heap *heap) {
+    if (likely(heap->drain_count == 0)) {
+        return false;
+    }
+    heap->drain_count--;
+    return true;
+}
+
 // Whether a call that is short of blocks of the class should collect a posted slab first: if it has
 // little to do besides, because it can open more of the current one; or if it then need not open
 // another. If neither, calls of the first kind will follow before each class has had one of this,
 // where slabs are opened by pages; where not, one that finds it has not been so does both.
 static bool heap_should_drain(struct heap *heap, const struct slab *slab, unsigned class_index) {
+    if (heap_queue_first(heap, class_index) != NULL) {
+        return heap_should_drain_too(heap);
+    }
     if ((slab != NULL && slab_can_open(slab)) ||
         (heap_thread.effort == 0 && heap_next_post_is_of(heap, class_index)) ||
         ++heap->skipped_count > MALLOW_CLASS_COUNT) {
@@ -166,11 +185,10 @@ static MALLOW_NOINLINE struct slab *heap_refill(struct heap *heap, unsigned clas
         heap_check_word(heap, slab);
         return slab;
     }
-    // Not before the queue is empty: the longer a posted slab waits, the more blocks it yields.
-    // One slab of them: with what else may follow, a call can do no more. Nor if it may have to
-    // give one up for it, because a spare one is there, which a call that opens more drops.
+    // One slab of those that others have freed blocks of: with what else may follow, a call can do
+    // no more. Not if it may have to give one up for it, because a spare one is there, which a call
+    // that opens more drops.
     if (unlikely(heap_has_posts(heap)) && heap->spare == NULL &&
-        heap_queue_first(heap, class_index) == NULL &&
         heap_should_drain(heap, slab, class_index)) {
         heap->skipped_count = 0;
         drained = heap_drain_one(heap, &work, false);

@@ -227,6 +227,48 @@ CASE(a_slab_is_opened_only_as_far_as_its_live_blocks_need) {
     heap_world_check(&world, heap);
 }
 
+static void fill_slabs(uintptr_t *blocks, size_t size, unsigned slab_count) {
+    const unsigned per_slab = (unsigned)(MALLOW_SLICE_BYTES / size);
+    for (unsigned i = 0; i < slab_count * per_slab; i++) {
+        blocks[i] = allocate(size, false);
+    }
+}
+
+// Posts wait for calls that open slabs, of which blocks this large need few. Where another class
+// takes fresh pages meanwhile, they do not.
+CASE(calls_that_take_a_queued_slab_collect_posted_ones_once_fresh_pages_were_taken_before) {
+    enum { SLABS = 4, MINE = 8192, OTHERS = 4096, FRESH = 64, FREED = 8 };
+    static uintptr_t mine[SLABS * MALLOW_SLICE_BYTES / MINE];
+    static uintptr_t others[SLABS * MALLOW_SLICE_BYTES / OTHERS];
+    struct heap *const none = (struct heap *)(uintptr_t)&heap_empty;
+    fill_slabs(others, OTHERS, SLABS);
+    fill_slabs(mine, MINE, SLABS);
+    for (unsigned i = 0; i < SLABS; i++) { // all but the current one have room
+        release(mine[i * MALLOW_SLICE_BYTES / MINE]);
+    }
+    assert_non_null(heap_queue_first(heap, size_class_of(MINE)));
+    for (unsigned i = 0; i < FREED; i++) { // of the first of them, by another thread
+        assert_true(heap_free(&world.shared, none, others[i]));
+    }
+    assert_true(heap_has_posts(heap));
+    assert_null(heap_queue_first(heap, size_class_of(OTHERS)));
+    const struct slab *const first = heap_queue_first(heap, size_class_of(MINE));
+    while (heap_queue_first(heap, size_class_of(MINE)) == first) {
+        (void)allocate(MINE, false);
+    }
+    assert_true(heap_has_posts(heap)); // they wait
+    for (unsigned i = 0; i < 20; i++) { // the first slab of a class: it is not opened further
+        (void)allocate(FRESH, false);
+    }
+    assert_true(heap_has_posts(heap));
+    while (heap_queue_first(heap, size_class_of(MINE)) != NULL) {
+        (void)allocate(MINE, false);
+    }
+    assert_false(heap_has_posts(heap));
+    assert_non_null(heap_queue_first(heap, size_class_of(OTHERS)));
+    heap_world_check(&world, heap);
+}
+
 CASE(memory_kept_for_speed_is_given_back_before_an_allocation_fails) {
     world.huges.cache.worth = SIZE_MAX;
     const uintptr_t kept = allocate(3 << 20, false);
@@ -257,6 +299,7 @@ int main(void) {
         HEAP_CASE(blocks_keep_their_contents_through_any_order_of_calls),
         HEAP_CASE(an_empty_slab_of_another_class_is_given_up_before_fresh_memory_is_used),
         HEAP_CASE(a_slab_is_opened_only_as_far_as_its_live_blocks_need),
+        HEAP_CASE(calls_that_take_a_queued_slab_collect_posted_ones_once_fresh_pages_were_taken_before),
         HEAP_CASE(memory_kept_for_speed_is_given_back_before_an_allocation_fails),
     };
     return cmocka_run_group_tests(cases, NULL, NULL);
