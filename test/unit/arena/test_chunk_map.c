@@ -158,6 +158,31 @@ CASE(one_chunk_is_searched_exactly_lowest_address_first_dirty_first) {
     check_summary();
 }
 
+CASE(taking_at_once_takes_what_is_found_and_can_be_undone) {
+    struct unit_chance chance = unit_chance_begin();
+    begin(200);
+    for (unsigned round = 0; round < 4000; round++) {
+        change(&chance);
+        const unsigned count = 1 + unit_below(&chance, SLICES);
+        const unsigned align = 1U << unit_below(&chance, 6);
+        const struct chunk_place found = chunk_map_find(&map, count, align);
+        struct chunk_taken taken;
+        assert_int_equal(chunk_map_find_and_take(&map, count, align, &taken), found.found);
+        if (!found.found) {
+            continue;
+        }
+        assert_int_equal(taken.chunk_index, found.chunk_index);
+        assert_int_equal(taken.slice_index, found.slice_index);
+        const uint32_t span = chunk_mask_span(found.slice_index, count);
+        const struct chunk *const chunk = chunk_map_chunk(&map, found.chunk_index);
+        assert_int_equal(chunk->free_mask & span, 0);
+        assert_int_equal(taken.dirty_count, bits_count(taken.dirty_mask));
+        chunk_map_untake(&map, count, &taken);
+        check_chunk(found.chunk_index);
+    }
+    check_summary();
+}
+
 CASE(every_length_and_alignment_is_found_in_a_free_chunk_at_its_start) {
     begin(70);
     give(66, 0, SLICES, false);
@@ -241,6 +266,7 @@ int main(void) {
     const struct CMUnitTest cases[] = {
         cmocka_unit_test(an_empty_map_has_nothing),
         cmocka_unit_test(one_chunk_is_searched_exactly_lowest_address_first_dirty_first),
+        cmocka_unit_test(taking_at_once_takes_what_is_found_and_can_be_undone),
         cmocka_unit_test(every_length_and_alignment_is_found_in_a_free_chunk_at_its_start),
         cmocka_unit_test(among_many_chunks_what_is_found_fits_and_a_certain_fit_is_never_missed),
         cmocka_unit_test(a_single_slice_is_the_lowest_dirty_one_of_all_else_the_lowest_free_one),

@@ -142,6 +142,18 @@ CASE(interior_and_misaligned_pointers_stop_the_program) {
     }
 }
 
+// The later slices of a large block carry no mark that leads to it.
+CASE(a_pointer_into_a_later_slice_of_a_large_block_stops_the_program) {
+    const uintptr_t block = allocate(900000);
+    for (size_t offset = MALLOW_SLICE_BYTES; offset < 900000; offset += 100016) {
+        assert_true(dies(release_here, block + offset, "interior pointer"));
+        assert_true(dies(release_here, block + offset + 1, "misaligned pointer"));
+        assert_int_equal(kind_of(block + offset), HEAP_BLOCK_NONE);
+    }
+    release(block);
+    assert_true(dies(release_here, block + MALLOW_SLICE_BYTES, "no block is in use there"));
+}
+
 CASE(memory_of_ours_where_no_block_is_stops_the_program) {
     const uintptr_t block = allocate_in_slab(1000);
     const struct arena *const primary = &world.arena.arenas.primary;
@@ -364,6 +376,7 @@ int main(void) {
         HEAP_CASE(a_second_free_of_any_kind_stops_the_program),
         HEAP_CASE(a_block_freed_by_another_thread_and_then_by_its_owner_stops_the_program),
         HEAP_CASE(interior_and_misaligned_pointers_stop_the_program),
+        HEAP_CASE(a_pointer_into_a_later_slice_of_a_large_block_stops_the_program),
         HEAP_CASE(memory_of_ours_where_no_block_is_stops_the_program),
         HEAP_CASE(a_free_turns_a_full_slab_into_a_queued_one_and_an_empty_one_is_given_back),
         HEAP_CASE(a_full_slab_lends_a_block_which_is_handed_out_next_and_stays_full),
