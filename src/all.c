@@ -44,6 +44,7 @@
 #include "arena/reserve.c"
 #include "arena/arena.c"
 #include "arena/arena_grow.c"
+#include "arena/arena_secondary.c"
 #include "arena/arena_idle.c"
 #include "arena/arena_node.c"
 #include "arena/arena_giant.c"

@@ -73,6 +73,9 @@ MALLOW_INTERNAL void api_sandbox_begins(void);
 // The program is about to part from what the threads of a process have in common.
 MALLOW_INTERNAL void api_parting_begins(void);
 
+// The program is about to limit its address space to `limit` bytes.
+MALLOW_INTERNAL void api_confinement_begins(size_t limit);
+
 // The program is about to have all its memory locked.
 MALLOW_INTERNAL void api_locking_begins(void);
 

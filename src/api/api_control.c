@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT
 // API, for glibc's control surface: the figures and settings behind mallinfo, mallopt and their
 // like.
+#include <unistd.h>
+
 #include "api/api.h"
 #include "base/format.h"
 #include "observe/report.h"
@@ -70,6 +72,18 @@ MALLOW_INTERNAL void api_sandbox_begins(void) {
 
 MALLOW_INTERNAL void api_parting_begins(void) {
     worker_stop(&process_ready()->worker, false);
+}
+
+// In a child by vfork nothing is done: the memory is its parent's.
+MALLOW_INTERNAL void api_confinement_begins(size_t limit) {
+    struct process *const process = process_ready();
+    if (process->os.sealed || process->worker.process_id != getpid() ||
+        !os_confine(&process->os, limit)) {
+        return;
+    }
+    huge_confine(&process->huges);
+    meta_confine(&process->meta);
+    arena_confine(&process->arenas, limit);
 }
 
 MALLOW_INTERNAL void api_locking_begins(void) {

@@ -12,14 +12,9 @@ MALLOW_INTERNAL void arena_set_init(struct arena_set *set, struct os *os, struct
     set->meta = meta;
     set->map = map;
     set->raise_slices = SIZE_MAX;
-    set->secondary_bytes = MALLOW_SECONDARY_ARENA_BYTES;
-    if (os->address_space_limit != SIZE_MAX) {
-        // Little address space: leave it to the program, and make arenas that can be given back.
-        reserve_bytes = bits_min(reserve_bytes, os->address_space_limit / 16);
-        set->secondary_bytes = bits_min(set->secondary_bytes, os->address_space_limit / 16);
-    }
-    set->secondary_bytes = bits_max(bits_align_down(set->secondary_bytes, MALLOW_CHUNK_BYTES),
-                                    2 * MALLOW_ARENA_BYTES_MIN);
+    // Little address space: leave it to the program, and make arenas that can be given back.
+    reserve_bytes = bits_min(reserve_bytes, os->address_space_limit / 16);
+    arena_set_share(set, os->address_space_limit);
     reserve_bytes = bits_min(reserve_bytes, MALLOW_ARENA_BYTES_MAX);
     if (reserve_bytes < MALLOW_ARENA_BYTES_MIN) {
         reserve_bytes = MALLOW_ARENA_BYTES_MIN;
@@ -34,7 +29,8 @@ MALLOW_INTERNAL void arena_set_init(struct arena_set *set, struct os *os, struct
 
 MALLOW_INTERNAL struct arena *arena_of(const struct arena_set *set, uintptr_t address) {
     const struct arena *arena = &set->primary;
-    if (address - arena->base >= arena->slice_count << MALLOW_SLICE_SHIFT) {
+    const size_t limit = __atomic_load_n(&arena->limit_slices, __ATOMIC_RELAXED);
+    if (address - arena->base >= limit << MALLOW_SLICE_SHIFT) {
         const uintptr_t entry = address_map_get(set->map, address);
         if ((entry & 1) == 0) {
             return NULL;

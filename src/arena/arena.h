@@ -27,7 +27,8 @@
 struct arena {
     // Set once: read with every block that a thread frees for another.
     _Alignas(MALLOW_CACHE_LINE) uintptr_t base; // first slice; chunk-aligned
-    size_t slice_count;          // reserved
+    size_t slice_count;          // reserved at first
+    size_t limit_slices;         // reserved yet (arena_confine); written under lock
     struct slab *slabs;          // table of header slots
     struct slab_remote *remotes; // table of remote parts, in the same order
     size_t slot_mask;            // primary: slot = address / slice, masked; the table wraps round
@@ -313,8 +314,16 @@ MALLOW_INTERNAL bool arena_prepare_locked(struct arena_set *set, struct arena *a
 // Decommits the free end of an arena; bytes released. Lock held.
 MALLOW_INTERNAL size_t arena_decommit_locked(struct arena_set *set, struct arena *arena);
 
+// The process may have `limit` bytes of address space from now on: gives back what is reserved of
+// the primary arena and not in use, beyond the share that it would have with such a limit at start.
+// Headers stay, 1/256 of what was reserved: any address may be asked about. A few system calls.
+MALLOW_INTERNAL void arena_confine(struct arena_set *set, size_t limit);
+
 // A new secondary arena. Lock held.
 MALLOW_INTERNAL struct arena *arena_add_locked(struct arena_set *set);
+
+// How large a new secondary arena is where the process may have `limit` bytes of address space.
+MALLOW_INTERNAL void arena_set_share(struct arena_set *set, size_t limit);
 
 // Unmaps the blocks of a secondary arena that is wholly free. Lock held.
 MALLOW_INTERNAL bool arena_remove_locked(struct arena_set *set, struct arena *arena);
@@ -322,5 +331,10 @@ MALLOW_INTERNAL bool arena_remove_locked(struct arena_set *set, struct arena *ar
 // Reserves `bytes` (a multiple of a chunk) for blocks, and the tables. `masked`: `bytes` is a power
 // of two, and headers are found by masking the address.
 MALLOW_INTERNAL bool arena_reserve(struct arena *arena, struct os *os, size_t bytes, bool masked);
+// The same for an arena that was given back, whose tables are large enough.
+MALLOW_INTERNAL bool arena_reserve_again(struct arena *arena, struct os *os, size_t bytes);
+
+// What its chunk map's groups beyond the first are charged.
+MALLOW_INTERNAL size_t arena_group_charge(const struct arena *arena);
 
 #endif

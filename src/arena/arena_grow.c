@@ -80,8 +80,7 @@ static size_t arena_header_charge(const struct arena *arena) {
     return (arena->header_slices + arena->remote_slices) * sizeof(struct slab);
 }
 
-// The same of its chunk map's groups beyond the first.
-static size_t arena_group_charge(const struct arena *arena) {
+MALLOW_INTERNAL size_t arena_group_charge(const struct arena *arena) {
     return arena->map.chunk_count > CHUNK_GROUP_CHUNKS
                ? arena_layout_of(arena->slice_count).table_bytes
                : 0;
@@ -96,7 +95,7 @@ static uintptr_t arena_reserve_space(struct os *os, size_t head_bytes, size_t by
         return 0;
     }
     const uintptr_t base = bits_align_up(address + head_bytes, base_align);
-    if (os->address_space_limit == SIZE_MAX && base_align > MALLOW_CHUNK_BYTES) {
+    if (!os_is_confined(os) && base_align > MALLOW_CHUNK_BYTES) {
         return base; // the primary arena, at start: two calls for a few megabytes that cost nothing
     }
     const uintptr_t start = base - head_bytes;
@@ -116,6 +115,7 @@ static void arena_begin(struct arena *arena, uintptr_t base, size_t slice_count)
     };
     arena->base = base;
     arena->slice_count = slice_count;
+    arena->limit_slices = slice_count;
     arena->committed_slices = 0;
     arena->free_slices = 0;
 }
@@ -158,8 +158,7 @@ MALLOW_INTERNAL bool arena_reserve(struct arena *arena, struct os *os, size_t by
     return true;
 }
 
-// The same for an arena that was given back, whose tables are large enough.
-static bool arena_reserve_again(struct arena *arena, struct os *os, size_t bytes) {
+MALLOW_INTERNAL bool arena_reserve_again(struct arena *arena, struct os *os, size_t bytes) {
     const uintptr_t base = arena_reserve_space(os, 0, bytes, MALLOW_CHUNK_BYTES);
     if (base != 0) {
         arena_begin(arena, base, bytes >> MALLOW_SLICE_SHIFT);
@@ -202,7 +201,7 @@ static size_t arena_commit_start(const struct arena *arena, unsigned slice_count
         if (start % MALLOW_CHUNK_SLICES + slice_count > MALLOW_CHUNK_SLICES) {
             start = bits_align_up(start, MALLOW_CHUNK_SLICES);
         }
-        if (start >= arena->slice_count || !arena_is_barred(arena, start)) {
+        if (start >= arena->limit_slices || !arena_is_barred(arena, start)) {
             return start;
         }
         start += align_slices;
@@ -223,7 +222,7 @@ static size_t arena_commit_target(const struct arena *arena, size_t end, unsigne
             ? MALLOW_CHUNK_SLICES
             : ARENA_FIRST_STEP_SLICES;
     const size_t target = bits_align_up(bits_max(end, committed + step), unit);
-    return bits_min(target, arena->slice_count);
+    return bits_min(target, arena->limit_slices);
 }
 
 static uint32_t arena_mask(size_t slice, size_t end) {
@@ -351,7 +350,7 @@ static bool arena_has_groups(const struct arena *arena) {
 
 static bool arena_has_headers(const struct arena *arena) {
     return arena->header_slices >=
-           bits_min(arena->committed_slices + ARENA_AHEAD_SLICES, arena->slice_count);
+           bits_min(arena->committed_slices + ARENA_AHEAD_SLICES, arena->limit_slices);
 }
 
 MALLOW_INTERNAL bool arena_is_prepared(const struct arena *arena) {
@@ -362,7 +361,7 @@ MALLOW_INTERNAL bool arena_has_ahead(const struct arena *arena) {
     const unsigned row = arena->committed_slices >= ARENA_WHOLE_STEP_SLICES ? ARENA_AHEAD_ROW
                                                                             : ARENA_FIRST_AHEAD_ROW;
     return chunk_map_has(&arena->map, row) ||
-           arena->committed_slices == arena->slice_count;
+           arena->committed_slices == arena->limit_slices;
 }
 
 MALLOW_INTERNAL bool arena_prepare_locked(struct arena_set *set, struct arena *arena) {
@@ -412,120 +411,51 @@ MALLOW_INTERNAL size_t arena_decommit_locked(struct arena_set *set, struct arena
     return count << MALLOW_SLICE_SHIFT;
 }
 
-// Sets or clears the address map's entries of a secondary arena.
-static bool arena_register(struct arena_set *set, const struct arena *arena, uintptr_t value) {
-    const size_t bytes = arena->slice_count << MALLOW_SLICE_SHIFT;
-    bool done = true;
-    os_lock_take(&set->map->lock);
-    for (size_t offset = 0; done && offset < bytes; offset += MALLOW_MAP_BYTES) {
-        done = (value == 0 || address_map_prepare_locked(set->map)) &&
-               (address_map_set_locked(set->map, arena->base + offset, value) || value == 0);
-    }
-    os_lock_drop(&set->map->lock);
-    return done;
+MALLOW_INTERNAL void arena_set_share(struct arena_set *set, size_t limit) {
+    set->secondary_bytes = bits_max(
+        bits_align_down(bits_min(MALLOW_SECONDARY_ARENA_BYTES, limit / 16), MALLOW_CHUNK_BYTES),
+        2 * MALLOW_ARENA_BYTES_MIN);
 }
 
-// One that was given back and whose tables have room for so many slices; 0: one without tables.
-static struct arena *arena_take_recycled_locked(struct arena_set *set, size_t slice_count) {
-    struct arena **link = &set->recycled;
-    while (*link != NULL && (slice_count != 0 ? (*link)->table_slices < slice_count
-                                              : (*link)->table_slices != 0)) {
-        link = &(*link)->next;
+// Slots [first, end) of the table of remote parts, but for a batch at either end: nothing else is
+// to lie beside what is in use.
+static void arena_unmap_remotes(const struct arena *arena, struct os *os, size_t first,
+                                size_t end) {
+    const size_t bytes = ARENA_HEADER_BATCH_SLICES * sizeof(struct slab_remote);
+    const uintptr_t from = (uintptr_t)&arena->remotes[first] + bytes;
+    const uintptr_t to = (uintptr_t)&arena->remotes[end] - bytes;
+    if (to > from) {
+        (void)os_unmap(os, from, to - from);
     }
-    struct arena *const arena = *link;
-    if (arena != NULL) {
-        *link = arena->next;
-    }
-    return arena;
 }
 
-static void arena_recycle_locked(struct arena_set *set, struct arena *arena) {
-    arena->slice_count = 0;
-    arena->free_slices = 0;
-    __atomic_store_n(&arena->committed_slices, 0, __ATOMIC_RELEASE);
-    arena->next = set->recycled;
-    set->recycled = arena;
-}
-
-// With tables that are there already, if any are large enough; NULL: no memory for a new one.
-static struct arena *arena_find_locked(struct arena_set *set, size_t bytes, bool *reserved) {
-    struct arena *arena = arena_take_recycled_locked(set, bytes >> MALLOW_SLICE_SHIFT);
-    if (arena != NULL) {
-        *reserved = arena_reserve_again(arena, set->os, bytes);
-        return arena;
-    }
-    arena = arena_take_recycled_locked(set, 0);
-    if (arena == NULL) {
-        arena = meta_take(set->meta, sizeof *arena);
-    }
-    *reserved = arena != NULL && arena_reserve(arena, set->os, bytes, false);
-    return arena;
-}
-
-MALLOW_INTERNAL struct arena *arena_add_locked(struct arena_set *set) {
-    for (size_t bytes = set->secondary_bytes; bytes >= MALLOW_ARENA_BYTES_MIN;
-         bytes = bits_align_down(bytes / 2, MALLOW_CHUNK_BYTES)) {
-        bool reserved;
-        struct arena *const arena = arena_find_locked(set, bytes, &reserved);
-        if (arena == NULL) {
-            return NULL;
-        }
-        if (reserved && arena_register(set, arena, (uintptr_t)arena | 1)) {
-            arena->next = set->secondary;
-            set->secondary = arena;
-            return arena;
-        }
-        if (reserved) {
-            (void)arena_register(set, arena, 0);
-            (void)os_unmap(set->os, arena->base, bytes);
-        }
-        arena_recycle_locked(set, arena);
-        if (reserved) {
-            return NULL;
+MALLOW_INTERNAL void arena_confine(struct arena_set *set, size_t limit) {
+    struct arena *const arena = &set->primary;
+    os_lock_take(&set->lock);
+    arena_set_share(set, limit);
+    const size_t used = bits_align_up(bits_max(arena->committed_slices, arena->giant_slices),
+                                      MALLOW_CHUNK_SLICES);
+    const size_t share = bits_align_down(limit / 16, MALLOW_CHUNK_BYTES) >> MALLOW_SLICE_SHIFT;
+    const size_t end = bits_max(used, share);
+    const size_t before = arena->limit_slices;
+    if (arena->slice_count != 0 && end < before) {
+        // First: what comes to lie there is not the primary arena's.
+        __atomic_store_n(&arena->limit_slices, end, __ATOMIC_SEQ_CST);
+        (void)os_unmap(set->os, arena->base + (end << MALLOW_SLICE_SHIFT),
+                       (before - end) << MALLOW_SLICE_SHIFT);
+        // Parts are needed up to `end`, the table wraps round, and once is enough.
+        const size_t needed = bits_align_up(bits_max(end, arena->remote_slices),
+                                            ARENA_HEADER_BATCH_SLICES);
+        if (before == arena->slice_count && needed < arena->slice_count) {
+            const size_t first = arena_slot_of(arena, needed);
+            const size_t last = arena->rotation;
+            if (first < last) {
+                arena_unmap_remotes(arena, set->os, first, last);
+            } else {
+                arena_unmap_remotes(arena, set->os, first, arena->slice_count);
+                arena_unmap_remotes(arena, set->os, 0, last);
+            }
         }
     }
-    return NULL;
-}
-
-MALLOW_INTERNAL bool arena_forget_notes(struct arena_set *set, struct arena *arena) {
-    if (arena->notes == NULL) {
-        return true;
-    }
-    if (!os_unmap(set->os, (uintptr_t)arena->notes, arena->notes_bytes)) {
-        return false;
-    }
-    arena->notes = NULL;
-    arena->notes_bytes = 0;
-    return true;
-}
-
-MALLOW_INTERNAL bool arena_remove_locked(struct arena_set *set, struct arena *arena) {
-    if (arena->visit != ARENA_ALONE) {
-        arena->visit = ARENA_VISITED_AND_DUE;
-        return false;
-    }
-    const size_t group_bytes = arena_group_charge(arena);
-    size_t dirty_count = 0; // not 0 where the kernel refused to purge
-    for (unsigned i = 0; i < arena->map.chunk_count; i++) {
-        dirty_count += bits_count(chunk_map_chunk(&arena->map, i)->dirty_mask);
-    }
-    (void)arena_register(set, arena, 0);
-    if (!os_unmap(set->os, arena->base, arena->slice_count << MALLOW_SLICE_SHIFT)) {
-        (void)arena_register(set, arena, (uintptr_t)arena | 1);
-        return false;
-    }
-    if (group_bytes != 0) {
-        (void)os_decommit(set->os, (uintptr_t)arena->map.more, group_bytes);
-    }
-    (void)arena_forget_notes(set, arena);
-    set->given = NULL; // may have been of this one
-    arena_less_dirty_locked(set, dirty_count);
-    os_charge_release(set->os, group_bytes + (dirty_count << MALLOW_SLICE_SHIFT));
-    struct arena **link = &set->secondary;
-    while (*link != arena) {
-        link = &(*link)->next;
-    }
-    *link = arena->next;
-    arena_recycle_locked(set, arena);
-    return true;
+    os_lock_drop(&set->lock);
 }

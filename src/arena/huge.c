@@ -106,7 +106,7 @@ static const struct huge_mapping huge_no_mapping = {0, 0, false};
 static struct huge_mapping huge_map_aligned_locked(struct huge_set *set,
                                                    const struct huge_request *request) {
     struct os *const os = set->os;
-    const bool limited = os->address_space_limit != SIZE_MAX || os->locks_all ||
+    const bool limited = os_is_confined(os) || os->locks_all ||
                          request->alignment > HUGE_ALIGN_ENDS_MAX ||
                          atomic_load_explicit(&os->charge.limited, memory_order_relaxed) != 0;
     size_t total = 0;
@@ -393,6 +393,12 @@ MALLOW_INTERNAL size_t huge_take_debt(struct huge_set *set) {
 MALLOW_INTERNAL void huge_lock_begins(struct huge_set *set) {
     os_lock_take(&set->map->lock);
     set->os->locks_all = true;
+    huge_cache_close_room(&set->cache);
+    os_lock_drop(&set->map->lock);
+}
+
+MALLOW_INTERNAL void huge_confine(struct huge_set *set) {
+    os_lock_take(&set->map->lock);
     huge_cache_close_room(&set->cache);
     os_lock_drop(&set->map->lock);
 }

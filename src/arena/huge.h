@@ -141,6 +141,9 @@ MALLOW_INTERNAL void huge_settle(struct huge_set *set);
 // The program has its memory locked from now on: nothing is mapped that no block needs.
 MALLOW_INTERNAL void huge_lock_begins(struct huge_set *set);
 
+// Address space is limited from now on: none is kept ready. A few system calls.
+MALLOW_INTERNAL void huge_confine(struct huge_set *set);
+
 // Unmaps the cache, in a call a piece; bytes released.
 MALLOW_INTERNAL size_t huge_purge_all(struct huge_set *set);
 

@@ -20,7 +20,7 @@ MALLOW_INTERNAL void huge_cache_init(struct huge_cache *cache, struct os *os, si
     cache->os = os;
     cache->limit = limit;
     cache->worth = HUGE_CACHE_WORTH_FIRST;
-    cache->room.refused = os->address_space_limit != SIZE_MAX;
+    cache->room.refused = os_is_confined(os);
 }
 
 // What may be kept while `live_bytes` are live.

@@ -37,7 +37,7 @@ static bool meta_commit_locked(struct meta *meta, uintptr_t address, size_t byte
 static bool meta_reserve_locked(struct meta *meta, size_t bytes) {
     const size_t page_bytes = meta->os->page_bytes;
     const size_t total =
-        meta->os->address_space_limit == SIZE_MAX ? bits_max(bytes, META_REGION_BYTES) : bytes;
+        os_is_confined(meta->os) ? bytes : bits_max(bytes, META_REGION_BYTES);
     const uintptr_t reserved = os_reserve(meta->os, total + 2 * page_bytes, page_bytes);
     if (reserved == 0) {
         return false;
@@ -45,6 +45,16 @@ static bool meta_reserve_locked(struct meta *meta, size_t bytes) {
     __atomic_store_n(&meta->region, reserved + page_bytes, __ATOMIC_RELAXED);
     meta->region_end = meta->region + total;
     return true;
+}
+
+MALLOW_INTERNAL void meta_confine(struct meta *meta) {
+    os_lock_take(&meta->lock);
+    const size_t rest = meta->region_end - meta->region;
+    // The first page of the rest is the guard from now on.
+    if (rest != 0 && os_unmap(meta->os, meta->region + meta->os->page_bytes, rest)) {
+        meta->region_end = meta->region;
+    }
+    os_lock_drop(&meta->lock);
 }
 
 // Makes `bytes` more usable: of the region in use, or the first of a new one.

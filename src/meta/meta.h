@@ -49,8 +49,11 @@ MALLOW_INLINE bool meta_is_low(const struct meta *meta) {
                            ? META_LOW_BYTES
                            : META_LENT_LOW_BYTES;
     return end - __atomic_load_n(&meta->bump, __ATOMIC_RELAXED) < low &&
-           meta->os->address_space_limit == SIZE_MAX && !meta->os->sealed;
+           !os_is_confined(meta->os) && !meta->os->sealed;
 }
+
+// Gives back address space that is reserved and not in use. A system call.
+MALLOW_INTERNAL void meta_confine(struct meta *meta);
 
 // Makes more usable ahead, if it is low: at most one system call.
 MALLOW_INTERNAL void meta_prepare(struct meta *meta);

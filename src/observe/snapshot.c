@@ -64,7 +64,7 @@ MALLOW_RACY_READ static void snapshot_add_arena(struct snapshot *snapshot,
     }
     snapshot->committed_bytes += (uint64_t)arena->committed_slices << MALLOW_SLICE_SHIFT;
     snapshot->reserved_bytes +=
-        arena->table_bytes + ((uint64_t)arena->slice_count << MALLOW_SLICE_SHIFT);
+        arena->table_bytes + ((uint64_t)arena->limit_slices << MALLOW_SLICE_SHIFT);
     snapshot->meta_bytes += 2 * arena->header_slices * sizeof(struct slab);
 }
 

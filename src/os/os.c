@@ -44,8 +44,18 @@ MALLOW_INTERNAL void os_init(struct os *os) {
     os->address_space_limit = os_limit_of(RLIMIT_AS);
 }
 
+MALLOW_INTERNAL bool os_confine(struct os *os, size_t limit) {
+    size_t before = __atomic_load_n(&os->address_space_limit, __ATOMIC_RELAXED);
+    while (limit < before &&
+           !__atomic_compare_exchange_n(&os->address_space_limit, &before, limit, true,
+                                        __ATOMIC_RELAXED, __ATOMIC_RELAXED)) {
+    }
+    return limit < before;
+}
+
 MALLOW_INTERNAL size_t os_limit(const struct os *os) {
-    return bits_min(os->address_space_limit, os_limit_of(RLIMIT_DATA));
+    return bits_min(__atomic_load_n(&os->address_space_limit, __ATOMIC_RELAXED),
+                    os_limit_of(RLIMIT_DATA));
 }
 
 static void os_name(const struct os *os, uintptr_t address, size_t bytes) {

@@ -20,7 +20,7 @@
 // Facts of the process, read once at start, and counts of calls since.
 struct os {
     size_t page_bytes;               // 4, 16 or 64 KiB
-    size_t address_space_limit;      // RLIMIT_AS, SIZE_MAX if none
+    size_t address_space_limit;      // RLIMIT_AS, SIZE_MAX if none; may become less (os_confine)
     bool name_mappings;              // label our mappings by prctl
     bool sealed;                     // memory is neither taken nor given back any more: every call
                                      // below that would do so fails, without a system call
@@ -96,6 +96,14 @@ MALLOW_INTERNAL bool os_unmap(struct os *os, uintptr_t address, size_t bytes);
 
 // Gives the pages back; the range reads as zero afterwards. False: nothing happened.
 MALLOW_INTERNAL bool os_purge(struct os *os, uintptr_t address, size_t bytes);
+
+// Whether address space is limited, so that none is to be kept ready.
+MALLOW_INLINE bool os_is_confined(const struct os *os) {
+    return __atomic_load_n(&os->address_space_limit, __ATOMIC_RELAXED) != SIZE_MAX;
+}
+
+// Notes that it is limited to `limit` bytes from now on; false if it was already, to no more.
+MALLOW_INTERNAL bool os_confine(struct os *os, size_t limit);
 
 // The limit of the process's address space or data, whichever is less, in bytes; SIZE_MAX if
 // neither is limited. One call.

@@ -8,10 +8,13 @@
 // ready as if it cost nothing.
 // unshare, setns: some are refused to a process of several threads, and others leave our thread
 // with what the program has parted from (a pipe's end, say). So ours ends first; it may come again.
+// setrlimit, prlimit: where the program limits its own address space, what is reserved and not in
+// use would count.
 #include <sched.h>
 #include <stdarg.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -46,4 +49,40 @@ __attribute__((visibility("default"))) int unshare(int flags) {
 __attribute__((visibility("default"))) int setns(int fd, int kind) {
     api_parting_begins();
     return (int)syscall(SYS_setns, fd, kind);
+}
+
+static int sandbox_limit(pid_t process, unsigned resource, const struct rlimit *limit,
+                         struct rlimit *before) {
+    if (resource == RLIMIT_AS && limit != NULL && limit->rlim_cur != RLIM_INFINITY &&
+        (process == 0 || process == getpid())) {
+        api_confinement_begins(limit->rlim_cur);
+    }
+    return (int)syscall(SYS_prlimit64, process, resource, limit, before);
+}
+
+__attribute__((visibility("default"))) int setrlimit(__rlimit_resource_t resource,
+                                                     const struct rlimit *limit) {
+    return sandbox_limit(0, resource, limit, NULL);
+}
+
+__attribute__((visibility("default"))) int prlimit(pid_t process,
+                                                   enum __rlimit_resource resource,
+                                                   const struct rlimit *limit,
+                                                   struct rlimit *before) {
+    return sandbox_limit(process, resource, limit, before);
+}
+
+// The same where a program asks for files of 64 bits: both have 64 bits here.
+static_assert(sizeof(struct rlimit) == sizeof(struct rlimit64), "one struct");
+
+__attribute__((visibility("default"))) int setrlimit64(__rlimit_resource_t resource,
+                                                       const struct rlimit64 *limit) {
+    return sandbox_limit(0, resource, (const struct rlimit *)limit, NULL);
+}
+
+__attribute__((visibility("default"))) int prlimit64(pid_t process,
+                                                     enum __rlimit_resource resource,
+                                                     const struct rlimit64 *limit,
+                                                     struct rlimit64 *before) {
+    return sandbox_limit(process, resource, (const struct rlimit *)limit, (struct rlimit *)before);
 }

@@ -16,6 +16,12 @@ mallow_add(hostile.data_limit_64 "${hostile}" ${launched} --data 64 $<TARGET_FIL
 mallow_add(hostile.threads_in_256 "${hostile}" ${launched} --as 256 $<TARGET_FILE:steady_load> --ours)
 mallow_add(hostile.no_proc "${hostile}" ${launched} --hide-proc $<TARGET_FILE:steady_load> --ours)
 
+mallow_program(late_limit hostile/late_limit.c)
+foreach(how setrlimit prlimit vfork)
+    mallow_add(hostile.late_limit_${how} "${hostile}" late_limit ${how})
+    set_tests_properties(hostile.late_limit_${how} PROPERTIES ENVIRONMENT "${preload}")
+endforeach()
+
 mallow_preloaded(hostile.commit_charge "check;native" hostile/commit_charge.c)
 mallow_preloaded(hostile.strict_sandbox "check;native" hostile/strict_sandbox.c)
 mallow_preloaded(hostile.mappings_used_up "check;native" hostile/mappings_used_up.c)

@@ -315,6 +315,59 @@ CASE(a_large_arena_s_further_groups_come_and_go) {
     }
 }
 
+CASE(a_limit_that_comes_late_leaves_what_is_in_use_and_a_share) {
+    enum { MANY = 70 };
+    static const size_t limits[] = {(size_t)1 << 20, (size_t)1 << 30};
+    for (unsigned try = 0; try < 2; try++) {
+        struct arena_set large = {.trim_slices = SIZE_MAX};
+        arena_set_init(&large, &world.os, &world.meta, &world.map, (size_t)1 << 30);
+        struct arena *const arena = &large.primary;
+        struct arena_span spans[MANY];
+        for (unsigned i = 0; i < 3; i++) {
+            spans[i] = arena_take(&large, MALLOW_CHUNK_SLICES, 1);
+            memset((void *)spans[i].address, 0x11, MALLOW_CHUNK_BYTES);
+        }
+        const size_t committed = arena->committed_slices;
+        arena_confine(&large, limits[try]);
+        const size_t left = arena->limit_slices;
+        assert_int_equal(left, try == 0 ? bits_align_up(committed, MALLOW_CHUNK_SLICES) : 1024);
+        assert_int_equal(large.secondary_bytes,
+                         try == 0 ? 2 * MALLOW_ARENA_BYTES_MIN : (size_t)64 << 20);
+        // The rest is anybody's: what the kernel puts there is found by the address map.
+        const uintptr_t end = arena->base + (left << MALLOW_SLICE_SHIFT);
+        const size_t rest = ((size_t)1 << 30) - (left << MALLOW_SLICE_SHIFT);
+        const uintptr_t other =
+            os_reserve(&world.os, rest - MALLOW_CHUNK_BYTES, world.os.page_bytes);
+        assert_true(other != 0);
+        for (unsigned i = 3; i < MANY; i++) {
+            spans[i] = arena_take(&large, MALLOW_CHUNK_SLICES, 1);
+            assert_non_null(spans[i].slab);
+            struct arena *const of = arena_of(&large, spans[i].address);
+            assert_ptr_equal(arena_slab_at(of, spans[i].address), spans[i].slab);
+            assert_true(of != arena || spans[i].address < end);
+            slab_init_large(spans[i].slab, spans[i].address, MALLOW_CHUNK_SLICES, 65536);
+            atomic_store(&arena_remote_of(&large, spans[i].slab)->posted, 0); // writable
+            memset((void *)spans[i].address, 0x22, MALLOW_SLICE_BYTES);
+        }
+        assert_true(arena->committed_slices <= left);
+        assert_true(arena_is_prepared(arena));
+        arena_world_check_set(&large);
+        for (unsigned i = 0; i < 3; i++) {
+            assert_true(unit_is_all((const void *)spans[i].address, 0x11, MALLOW_CHUNK_BYTES));
+        }
+        for (size_t slot = 0; slot < arena->slice_count; slot++) { // any may be asked about
+            (void)*(volatile uint8_t *)&arena->slabs[slot].kind;
+        }
+        arena_confine(&large, limits[try]); // once more: nothing happens
+        assert_int_equal(arena->limit_slices, left);
+        for (struct arena *of = large.secondary; of != NULL; of = of->next) {
+            arena_world_unmap(&world.os, of);
+        }
+        arena_world_unmap(&world.os, arena);
+        assert_true(os_unmap(&world.os, other, rest - MALLOW_CHUNK_BYTES));
+    }
+}
+
 CASE(several_secondary_arenas_are_told_apart) {
     struct arena_span spans[CHUNKS];
     struct arena_span more[7];
@@ -413,6 +466,7 @@ int main(void) {
         ARENA_CASE(the_tables_of_an_arena_stay_when_it_goes_back_and_serve_the_next),
         ARENA_CASE(tables_that_are_too_small_wait_for_an_arena_that_fits),
         ARENA_CASE(a_large_arena_s_further_groups_come_and_go),
+        ARENA_CASE(a_limit_that_comes_late_leaves_what_is_in_use_and_a_share),
         ARENA_CASE(several_secondary_arenas_are_told_apart),
         ARENA_CASE(what_is_fixed_is_all_there_is_once_the_kernel_is_sealed_off),
         ARENA_CASE(more_than_the_arena_cannot_be_fixed),

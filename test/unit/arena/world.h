@@ -33,8 +33,8 @@ static inline void arena_world_unmap(struct os *os, const struct arena *arena) {
     if (arena->table_bytes != 0) {
         assert_true(os_unmap(os, arena->table_address, arena->table_bytes));
     }
-    if (arena->slice_count != 0) {
-        assert_true(os_unmap(os, arena->base, arena->slice_count << MALLOW_SLICE_SHIFT));
+    if (arena->limit_slices != 0) {
+        assert_true(os_unmap(os, arena->base, arena->limit_slices << MALLOW_SLICE_SHIFT));
     }
 }
 

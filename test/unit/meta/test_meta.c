@@ -94,6 +94,23 @@ CASE(a_region_lies_between_two_pages_that_nobody_can_touch) {
     assert_true(faults(meta.bump_end));
 }
 
+CASE(where_address_space_is_limited_late_none_is_kept_ready) {
+    meta_confine(&meta); // there is none yet
+    touch(meta_take(&meta, 100));
+    assert_true(meta.region_end - meta.region > META_REGION_BYTES / 2);
+    assert_true(os_confine(&os, (size_t)1 << 30));
+    assert_false(os_confine(&os, (size_t)1 << 30)); // no less
+    assert_true(os_is_confined(&os));
+    meta_confine(&meta);
+    assert_int_equal(meta.region_end, meta.region);
+    assert_true(faults(meta.region)); // what is in use lies before a guard yet
+    for (unsigned i = 0; i < 5000; i++) {
+        touch(meta_take(&meta, 300));
+    }
+    assert_true(meta.region_end - meta.region < META_REGION_BYTES / 100);
+    meta_confine(&meta);
+}
+
 CASE(memory_is_prepared_before_it_is_needed) {
     (void)meta_take(&meta, 64);
     assert_false(meta_is_low(&meta));
@@ -169,6 +186,7 @@ int main(void) {
         META_CASE(what_is_lent_is_handed_out_before_a_region_is_made),
         META_CASE(a_region_lies_between_two_pages_that_nobody_can_touch),
         META_CASE(memory_is_prepared_before_it_is_needed),
+        META_CASE(where_address_space_is_limited_late_none_is_kept_ready),
         META_CASE(a_refusal_of_the_kernel_leaves_all_as_it_was),
         META_CASE(what_is_fixed_serves_when_the_kernel_does_not),
         META_CASE(threads_get_different_structures),

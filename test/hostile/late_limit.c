@@ -1,0 +1,102 @@
+// SPDX-License-Identifier: MIT
+// A program that limits its own address space when it has run for a while: what is left is the program's,
+// for blocks of any size and for mappings of its own. A child by vfork that limits itself is another process.
+//
+//   late_limit setrlimit|prlimit|vfork
+#include "../support/check.h"
+
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+enum { LIMIT_MIB = 640, WANTED_MIB = 220 }; // 256 MiB of it stay reserved for headers
+
+static const struct rlimit limit = {(rlim_t)LIMIT_MIB << 20, (rlim_t)LIMIT_MIB << 20};
+
+struct link {
+    struct link *next;
+};
+
+// All that can be had in blocks of `size`, at most `most`; then it is freed. In MiB.
+static size_t fill(size_t size, size_t most)
+{
+    struct link *list = NULL;
+    size_t bytes = 0;
+    while (bytes < most) {
+        struct link *const link = malloc(size);
+        if (link == NULL) {
+            break;
+        }
+        link->next = list;
+        list = link;
+        bytes += size;
+    }
+    while (list != NULL) {
+        struct link *const next = list->next;
+        free(list);
+        list = next;
+    }
+    return bytes >> 20;
+}
+
+static void *thread_main(void *argument)
+{
+    free(malloc(100));
+    return argument;
+}
+
+static void expect_room(void)
+{
+    static const size_t sizes[] = {1000, 50000, 700000, 40000000};
+    void *kept[COUNT_OF(sizes)];
+    for (size_t i = 0; i < COUNT_OF(sizes); i++) {
+        const size_t had = fill(sizes[i], SIZE_MAX);
+        CHECK(had >= WANTED_MIB, "only %zu MiB in blocks of %zu", had, sizes[i]);
+        CHECK(had < LIMIT_MIB, "%zu MiB in blocks of %zu", had, sizes[i]);
+        kept[i] = malloc(sizes[i]);
+        CHECK(kept[i] != NULL, "a block of %zu when all are freed", sizes[i]);
+        memset(kept[i], (int)i, sizes[i] < 4096 ? sizes[i] : 4096);
+    }
+    void *const mapping = mmap(NULL, 100 << 20, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    CHECK(mapping != MAP_FAILED, "the program's own mapping");
+    pthread_t thread;
+    CHECK(pthread_create(&thread, NULL, thread_main, NULL) == 0, "a thread");
+    CHECK(pthread_join(thread, NULL) == 0, "its end");
+    for (size_t i = 0; i < COUNT_OF(sizes); i++) {
+        free(kept[i]);
+    }
+}
+
+int main(int count, char **arguments)
+{
+    const char *const how = count > 1 ? arguments[1] : "";
+    CHECK(fill(1000, 20 << 20) == 20 && fill(3000000, 30 << 20) >= 30, "before");
+    void *const early = malloc(5000);
+    if (strcmp(how, "vfork") == 0) {
+        const pid_t child = vfork();
+        if (child == 0) {
+            (void)setrlimit(RLIMIT_AS, &limit);
+            _exit(0);
+        }
+        CHECK(child > 0 && waitpid(child, NULL, 0) == child, "vfork");
+        CHECK(fill(60000, (size_t)800 << 20) == 800, "the parent is limited as well");
+    } else if (strcmp(how, "prlimit") == 0) {
+        struct rlimit before;
+        CHECK(prlimit(0, RLIMIT_AS, &limit, &before) == 0 && before.rlim_cur != limit.rlim_cur, "prlimit");
+        expect_room();
+    } else {
+        CHECK(strcmp(how, "setrlimit") == 0, "setrlimit, prlimit or vfork");
+        CHECK(setrlimit(RLIMIT_AS, &limit) == 0, "setrlimit");
+        struct rlimit now;
+        CHECK(getrlimit(RLIMIT_AS, &now) == 0 && now.rlim_cur == limit.rlim_cur, "not passed on");
+        errno = 0;
+        CHECK(setrlimit((__rlimit_resource_t)1000, &limit) == -1 && errno == EINVAL, "a limit of nothing");
+        expect_room();
+    }
+    free(early);
+    return 0;
+}
