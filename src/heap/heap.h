@@ -74,6 +74,8 @@ struct heap {
     uint32_t refilled_count;                        // full slabs that got free blocks
     uint32_t skipped_count;                         // calls since that left posted slabs alone
     uint32_t drain_count;                           // calls that take a queued slab and yet collect
+    uint32_t poor_count;                            // calls that found queued slabs with few blocks
+    uint32_t early_count;                           // slabs taken before those were used up
     _Atomic(uint32_t) thread;                       // whose it is (os_thread_number); 0: not known
     // Written by other threads, on a line of its own.
     _Alignas(MALLOW_CACHE_LINE) _Atomic(struct slab_remote *) ready; // stack of posted slabs

@@ -120,6 +120,7 @@ MALLOW_INTERNAL void heap_forget(struct heap *heap) {
     heap->attention = false;
     heap_count_thin(heap);
     atomic_store_explicit(&heap->slab_count, 0, memory_order_relaxed);
+    heap->early_count = 0;
 }
 
 MALLOW_INTERNAL struct heap *heap_adopt_or_create(struct heap_shared *shared) {

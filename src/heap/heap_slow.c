@@ -15,6 +15,10 @@ enum {
     HEAP_THIN_SLICES = 5,      // what the first blocks of a heap come to, of every class
     HEAP_THIN_SLICES_MORE = 8, // for those of threads that have ended, at least
     HEAP_DRAIN_CALLS = 512,    // that collect, after a slab has taken fresh pages before they did
+    HEAP_POOR_SHARE = 16,      // of a slab's blocks: if fewer are free, it is poor
+    HEAP_POOR_BLOCKS = 512,    // if it has so many: a slab of few would save few calls
+    HEAP_POOR_CALLS = 64,      // that find one, before another slab is taken instead
+    HEAP_EARLY_SHARE = 8,      // of a heap's slabs: no more are taken so
 };
 
 // Looks for a slab that is wholly free and as long as needed, so that its pages serve this request
@@ -96,11 +100,39 @@ MALLOW_INTERNAL void heap_check_word(const struct heap *heap, const struct slab 
     }
 }
 
+// Whether a queued slab has so few free blocks that another one would save many slow calls.
+static bool heap_is_poor(const struct slab *slab) {
+    return slab->room_count >= HEAP_POOR_BLOCKS && !slab_can_open(slab) &&
+           (slab->capacity_count - slab->used_count) * HEAP_POOR_SHARE < slab->capacity_count;
+}
+
+// Whether the heap, which has found such a slab, may take another one before, so that those that
+// are queued gather more: not often, not many, and not where it is told how much it may hold.
+static bool heap_may_be_early(struct heap *heap) {
+    const uint32_t count = atomic_load_explicit(&heap->slab_count, memory_order_relaxed);
+    if (++heap->poor_count % HEAP_POOR_CALLS != 0 || heap->reserve != NULL ||
+        heap->early_count >= count / HEAP_EARLY_SHARE ||
+        os_charge_is_short(heap->shared->os, MALLOW_SLICE_BYTES)) {
+        return false;
+    }
+    heap->early_count++;
+    return true;
+}
+
+// The class's next queued slab; NULL: there is none, or it had better wait.
+static struct slab *heap_take_queued(struct heap *heap, unsigned class_index) {
+    struct slab *const slab = heap_queue_first(heap, class_index);
+    if (slab == NULL || (heap_is_poor(slab) && heap_may_be_early(heap))) {
+        return NULL;
+    }
+    heap_queue_remove(heap, slab);
+    return slab;
+}
+
 // A slab of the class other than its current one; NULL: out of memory.
 static struct slab *heap_next_slab(struct heap *heap, unsigned class_index, int *work) {
-    struct slab *slab = heap_queue_first(heap, class_index);
+    struct slab *slab = heap_take_queued(heap, class_index);
     if (slab != NULL) {
-        heap_queue_remove(heap, slab);
         return slab;
     }
     // Where a heap has a reserve of its own, others' slabs are not of its memory.

@@ -284,6 +284,76 @@ CASE(memory_kept_for_speed_is_given_back_before_an_allocation_fails) {
     (void)allocate(100, false);
 }
 
+// ---- Queued slabs with few free blocks ----------------------------------------------------------
+
+enum { POOR_SLABS = 160, POOR_BYTES = 64, POOR_CALLS = 64 };
+
+static uintptr_t poor_blocks[POOR_SLABS * 1024];
+
+static struct slab *slab_of(uintptr_t address) {
+    return heap_identify(&world.shared, address).slab;
+}
+
+static struct slab *poor_current(void) {
+    return heap_current_slab(heap, size_class_of(POOR_BYTES));
+}
+
+// POOR_SLABS slabs, of which only the last, which is current, has no free block.
+static void poor_begin(void) {
+    unsigned count = 0;
+    while (heap->slab_count < POOR_SLABS || !slab_is_out(poor_current()) ||
+           slab_can_open(poor_current())) {
+        poor_blocks[count++] = allocate(POOR_BYTES, false);
+    }
+    const struct slab *last = poor_current();
+    for (unsigned i = count; i-- > MALLOW_THIN_BLOCKS_MAX;) {
+        if (slab_of(poor_blocks[i]) != last) {
+            last = slab_of(poor_blocks[i]);
+            release(poor_blocks[i]);
+        }
+    }
+    assert_int_equal(heap->slab_count, POOR_SLABS);
+}
+
+CASE(slabs_with_few_free_blocks_gather_more_when_many_calls_have_found_such) {
+    poor_begin();
+    for (unsigned i = 1; i < POOR_CALLS; i++) {
+        (void)allocate(POOR_BYTES, false);
+        assert_int_equal(heap->slab_count, POOR_SLABS);
+    }
+    const struct slab *const waits = heap_queue_first(heap, size_class_of(POOR_BYTES));
+    const uintptr_t block = allocate(POOR_BYTES, false);
+    assert_int_equal(heap->slab_count, POOR_SLABS + 1);
+    assert_int_equal(heap->early_count, 1);
+    assert_ptr_equal(slab_of(block), poor_current());
+    assert_ptr_equal(heap_queue_first(heap, size_class_of(POOR_BYTES)), waits);
+    heap_world_check(&world, heap);
+    for (unsigned i = 0; i < 2 * POOR_SLABS + 2048; i++) {
+        (void)allocate(POOR_BYTES, false);
+    }
+    assert_null(heap_queue_first(heap, size_class_of(POOR_BYTES))); // none is forgotten
+    heap_world_check(&world, heap);
+}
+
+CASE(slabs_taken_so_are_a_bounded_part_of_a_heap) {
+    poor_begin();
+    heap->early_count = heap->slab_count / 8;
+    for (unsigned i = 1; i < POOR_SLABS; i++) {
+        (void)allocate(POOR_BYTES, false);
+    }
+    assert_int_equal(heap->slab_count, POOR_SLABS);
+    heap_world_check(&world, heap);
+}
+
+CASE(a_heap_under_a_limit_takes_none_so) {
+    poor_begin();
+    os_charge_set(&world.arena.os, UINT64_MAX, world.arena.os.charge.held_bytes);
+    for (unsigned i = 1; i < POOR_SLABS; i++) {
+        (void)allocate(POOR_BYTES, false);
+    }
+    assert_int_equal(heap->slab_count, POOR_SLABS);
+}
+
 #define HEAP_CASE(name) cmocka_unit_test_setup_teardown(name, begin, end)
 
 int main(void) {
@@ -300,6 +370,9 @@ int main(void) {
         HEAP_CASE(an_empty_slab_of_another_class_is_given_up_before_fresh_memory_is_used),
         HEAP_CASE(a_slab_is_opened_only_as_far_as_its_live_blocks_need),
         HEAP_CASE(calls_that_take_a_queued_slab_collect_posted_ones_once_fresh_pages_were_taken_before),
+        HEAP_CASE(slabs_with_few_free_blocks_gather_more_when_many_calls_have_found_such),
+        HEAP_CASE(slabs_taken_so_are_a_bounded_part_of_a_heap),
+        HEAP_CASE(a_heap_under_a_limit_takes_none_so),
         HEAP_CASE(memory_kept_for_speed_is_given_back_before_an_allocation_fails),
     };
     return cmocka_run_group_tests(cases, NULL, NULL);
