@@ -77,8 +77,8 @@ MALLOW_INLINE struct map_bits map_bits_of(struct chunk_map *map, struct map_at a
 }
 
 // Takes slices away from a chunk's masks, and brings the bitmaps in line: a chunk has the rows up
-// to that of its longest run, so those that it loses are the ones above what is left. True: a row of
-// runs may have lost its last chunk.
+// to that of its longest run, so those that it loses are the ones above what is left. True: a row
+// of runs may have lost its last chunk.
 MALLOW_INLINE bool map_remove(struct chunk_map *map, struct map_at at, uint32_t free_slices,
                               uint32_t dirty_slices) {
     struct chunk *const chunk = map_chunk(at);

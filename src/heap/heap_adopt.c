@@ -222,7 +222,8 @@ MALLOW_INLINE struct heap *adopt_claim(struct heap *heap, enum adopt_what what,
 
 // One heap a call is worked in. A posted slab of another class is left to heap_drain_ended: a call
 // that collects it has no time to open a slab as well.
-MALLOW_INTERNAL MALLOW_NOINLINE struct slab *heap_adopt_slab(struct heap *heap, unsigned class_index, int *work) {
+MALLOW_INTERNAL MALLOW_NOINLINE struct slab *heap_adopt_slab(struct heap *heap,
+                                                             unsigned class_index, int *work) {
     struct heap *const from = class_index < MALLOW_DIRECT_CLASS_COUNT
                                   ? adopt_claim(heap, ADOPT_SMALL, class_index)
                                   : adopt_claim(heap, ADOPT_MEDIUM, class_index);

@@ -142,8 +142,8 @@ MALLOW_INTERNAL void slab_init_thin(struct slab *slab, uintptr_t address, void *
 // to nothing now (slab_head). The remote part stays as it is.
 MALLOW_INTERNAL void slab_clear(struct slab *slab);
 
-// The head of the span that the slice of a slot lies in, as a slot; NULL if it lies in none, or in a
-// later slice of one in which no block begins.
+// The head of the span that the slice of a slot lies in, as a slot; NULL if it lies in none, or in
+// a later slice of one in which no block begins.
 MALLOW_INLINE struct slab *slab_head(struct slab *slab) {
     uint8_t kind = __atomic_load_n(&slab->kind, __ATOMIC_ACQUIRE);
     if (kind == SLAB_INTERIOR) {
