@@ -53,8 +53,8 @@ MALLOW_INTERNAL unsigned huge_index_ending(const struct huge_index *index,
                                            const struct huge_mapping *pieces, uintptr_t address);
 
 // A piece of at least `bytes` bytes, and a small one: of those of about that size a few are
-// compared; then one of the next larger ones. If none is so large, the largest or one of nearly its size.
-// There is a piece.
+// compared; then one of the next larger ones. If none is so large, the largest or one of nearly its
+// size. There is a piece.
 MALLOW_INTERNAL unsigned huge_index_best(const struct huge_index *index,
                                          const struct huge_mapping *pieces, size_t bytes);
 
