@@ -209,11 +209,8 @@ MALLOW_INTERNAL void thin_leave(struct thin_set *set, struct thin_unit *unit) {
 }
 
 // The last that has `bytes` left, taken off the list; none: all zero.
-static struct thin_unit thin_unkeep(struct thin_set *set, size_t bytes) {
+static MALLOW_NOINLINE struct thin_unit thin_unkeep(struct thin_set *set, size_t bytes) {
     struct thin_unit unit = {NULL, 0, 0};
-    if (__atomic_load_n(&set->kept_count, __ATOMIC_RELAXED) == 0) {
-        return unit; // or one is just being kept
-    }
     os_lock_take(&set->lock);
     for (unsigned i = set->kept_count; i-- > 0 && unit.slice == NULL;) {
         if (set->kept[i].end - set->kept[i].bump >= bytes) {
@@ -227,6 +224,9 @@ static struct thin_unit thin_unkeep(struct thin_set *set, size_t bytes) {
 }
 
 MALLOW_INTERNAL bool thin_resume(struct thin_set *set, struct thin_unit *unit, size_t bytes) {
+    if (__atomic_load_n(&set->kept_count, __ATOMIC_RELAXED) == 0) {
+        return false; // or one is just being kept
+    }
     *unit = thin_unkeep(set, bytes);
     return unit->slice != NULL;
 }

@@ -108,7 +108,7 @@ static bool heap_is_poor(const struct slab *slab) {
 
 // Whether the heap, which has found such a slab, may take another one before, so that those that
 // are queued gather more: not often, not many, and not where it is told how much it may hold.
-static bool heap_may_be_early(struct heap *heap) {
+static MALLOW_NOINLINE bool heap_may_be_early(struct heap *heap) {
     const uint32_t count = atomic_load_explicit(&heap->slab_count, memory_order_relaxed);
     if (++heap->poor_count % HEAP_POOR_CALLS != 0 || heap->reserve != NULL ||
         heap->early_count >= count / HEAP_EARLY_SHARE ||
