@@ -29,8 +29,7 @@ MALLOW_INTERNAL void arena_set_init(struct arena_set *set, struct os *os, struct
 
 MALLOW_INTERNAL struct arena *arena_of(const struct arena_set *set, uintptr_t address) {
     const struct arena *arena = &set->primary;
-    const size_t limit = __atomic_load_n(&arena->limit_slices, __ATOMIC_RELAXED);
-    if (address - arena->base >= limit << MALLOW_SLICE_SHIFT) {
+    if (!arena_is_in_primary(set, address)) {
         const uintptr_t entry = address_map_get(set->map, address);
         if ((entry & 1) == 0) {
             return NULL;

@@ -230,6 +230,13 @@ MALLOW_INTERNAL void arena_set_apart_locked(struct arena_set *set, struct reserv
 MALLOW_INTERNAL size_t arena_set_fix(struct arena_set *set, size_t bytes, struct reserve *reserve,
                                      bool *locked);
 
+// Whether an address lies in what is reserved of the primary arena.
+MALLOW_INLINE bool arena_is_in_primary(const struct arena_set *set, uintptr_t address) {
+    const struct arena *const arena = &set->primary;
+    const size_t limit = __atomic_load_n(&arena->limit_slices, __ATOMIC_RELAXED);
+    return address - arena->base < limit << MALLOW_SLICE_SHIFT;
+}
+
 // The arena whose blocks `address` lies among, of committed slices only; NULL if none. Any value.
 MALLOW_INTERNAL struct arena *arena_of(const struct arena_set *set, uintptr_t address);
 

@@ -35,6 +35,7 @@ MALLOW_INTERNAL size_t arena_giant_take(struct arena_set *set, size_t count, uns
     if (result == OS_GIANT_LOST) {
         // A part of the reservation may be another's now: the arena must not be used.
         arena->slice_count = 0;
+        arena->limit_slices = 0;
         os_charge_release(os, taken * OS_GIANT_BYTES);
         return 0;
     }

@@ -18,8 +18,7 @@ static struct slab *heap_span_of(const struct heap_shared *shared, uintptr_t add
 // The same, with one look-up for both: if there is none, the huge block that begins there, or NULL.
 static struct slab *heap_span_or_huge(const struct heap_shared *shared, uintptr_t address,
                                       struct huge **huge) {
-    const struct arena *const primary = &shared->arenas->primary;
-    if (address - primary->base >= primary->slice_count << MALLOW_SLICE_SHIFT) {
+    if (!arena_is_in_primary(shared->arenas, address)) {
         const uintptr_t entry = address_map_get(shared->huges->map, address);
         *huge = huge_of_entry(entry, address);
         if ((entry & 1) == 0) {
