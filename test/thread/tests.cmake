@@ -10,5 +10,12 @@ mallow_both(thread.signal "check;native" thread/test_signal.c)
 if(NOT MALLOW_SANITIZE STREQUAL thread)
     mallow_both(thread.thread_end check thread/test_thread_end.c)
     mallow_both(thread.fork full thread/test_fork.c)
+    # Where a fork meets a thread that is just starting, a lock that is not ours stays held in the child: that of
+    # libasan's allocator, or of qemu's clone. The test starts none at that time; nor do we there.
+    if(MALLOW_SANITIZE)
+        set_property(TEST thread.fork.mw APPEND PROPERTY ENVIRONMENT MALLOW_BACKGROUND=0)
+    elseif(CMAKE_CROSSCOMPILING)
+        set_property(TEST thread.fork.mw thread.fork.libc APPEND PROPERTY ENVIRONMENT MALLOW_BACKGROUND=0)
+    endif()
     mallow_both(thread.fork_in_handler check thread/test_fork_in_handler.c)
 endif()
