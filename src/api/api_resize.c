@@ -145,7 +145,7 @@ MALLOW_INTERNAL MALLOW_NOINLINE void *api_reallocate(void *block, size_t size,
     const uint64_t entries = os_entries(&process->os);
     heap_begin_effort();
     const struct heap_block found =
-        usable_bytes != 0 ? heap_own_block(heap_current(), (uintptr_t)block, usable_bytes)
+        usable_bytes != 0 ? heap_fast_block_of(heap_current(), (uintptr_t)block, usable_bytes)
                           : heap_identify(&process->shared, (uintptr_t)block);
     if (unlikely(found.kind == HEAP_BLOCK_NONE)) {
         heap_report_misuse(&process->shared, (uintptr_t)block, "realloc");

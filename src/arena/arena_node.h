@@ -23,7 +23,8 @@ MALLOW_INTERNAL uint8_t arena_node_mark(const struct arena_set *set);
 // The arena grows: makes the table if this is the first sign of a second node. One call then, once.
 MALLOW_INTERNAL void arena_node_learn_locked(struct arena_set *set);
 
-// As chunk_map_find, among the chunks of this mark and those of nobody; looks at a few of them.
+// As chunk_map_find_and_take, without taking, among the chunks of this mark and those of nobody;
+// looks at a few of them.
 MALLOW_INTERNAL struct chunk_place arena_node_find_locked(const struct arena_set *set,
                                                           unsigned slice_count,
                                                           unsigned align_slices, uint8_t mark);

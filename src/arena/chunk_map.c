@@ -217,18 +217,6 @@ MALLOW_INLINE uint32_t map_find(const struct chunk_map *map, unsigned slice_coun
                : map_find_span(map, slice_count, align_slices, at);
 }
 
-MALLOW_INLINE struct chunk_place map_place(struct map_at at, uint32_t starts) {
-    return (struct chunk_place){true, at.group_index * CHUNK_GROUP_CHUNKS + at.index,
-                                bits_lowest(starts)};
-}
-
-MALLOW_INTERNAL struct chunk_place chunk_map_find(const struct chunk_map *map, unsigned slice_count,
-                                                  unsigned align_slices) {
-    struct map_at at;
-    const uint32_t starts = map_find(map, slice_count, align_slices, &at);
-    return starts != 0 ? map_place(at, starts) : (struct chunk_place){false, 0, 0};
-}
-
 // How many slices of a span are dirty.
 MALLOW_INLINE unsigned map_count_dirty(const struct chunk *chunk, uint32_t span,
                                        unsigned slice_count) {

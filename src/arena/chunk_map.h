@@ -96,17 +96,13 @@ struct chunk_place {
     unsigned slice_index;
 };
 
-// Finds (and does not take) `slice_count` (1 .. 32) free slices in one chunk, the first of them a
+// Finds (and does not take) `slice_count` (1 .. 32) free slices in a chunk, the first of them a
 // multiple of `align_slices` (a power of two, at most 32). Slices with dirty pages first.
-MALLOW_INTERNAL struct chunk_place chunk_map_find(const struct chunk_map *map, unsigned slice_count,
-                                                  unsigned align_slices);
-
-// The same in one chunk.
 MALLOW_INTERNAL struct chunk_place chunk_map_find_in(const struct chunk_map *map,
                                                      unsigned chunk_index, unsigned slice_count,
                                                      unsigned align_slices);
 
-// Finds slices as chunk_map_find does, and takes them; false: there are none.
+// The same in any chunk, and takes them; false: there are none.
 struct chunk_taken {
     unsigned chunk_index;
     unsigned slice_index;

@@ -26,13 +26,23 @@ static unsigned index_hash(uintptr_t address) {
     return (unsigned)(((address >> 12) * UINT64_C(0x9e3779b97f4a7c15)) >> 58);
 }
 
+static void index_enter_size(struct huge_index *index, unsigned size, uint64_t bit) {
+    index->by_size[size] |= bit;
+    index->sizes |= UINT64_C(1) << size;
+}
+
+static void index_leave_size(struct huge_index *index, unsigned size, uint64_t bit) {
+    index->by_size[size] &= ~bit;
+    if (index->by_size[size] == 0) {
+        index->sizes &= ~(UINT64_C(1) << size);
+    }
+}
+
 MALLOW_INTERNAL void huge_index_add(struct huge_index *index, struct huge_mapping piece,
                                     unsigned number) {
     const uint64_t bit = UINT64_C(1) << number;
-    const unsigned size = index_class(piece.bytes);
     index->used |= bit;
-    index->by_size[size] |= bit;
-    index->sizes |= UINT64_C(1) << size;
+    index_enter_size(index, index_class(piece.bytes), bit);
     index->by_start[index_hash(piece.address)] |= bit;
     index->by_end[index_hash(piece.address + piece.bytes)] |= bit;
 }
@@ -40,12 +50,8 @@ MALLOW_INTERNAL void huge_index_add(struct huge_index *index, struct huge_mappin
 MALLOW_INTERNAL void huge_index_remove(struct huge_index *index, struct huge_mapping piece,
                                        unsigned number) {
     const uint64_t bit = UINT64_C(1) << number;
-    const unsigned size = index_class(piece.bytes);
     index->used &= ~bit;
-    index->by_size[size] &= ~bit;
-    if (index->by_size[size] == 0) {
-        index->sizes &= ~(UINT64_C(1) << size);
-    }
+    index_leave_size(index, index_class(piece.bytes), bit);
     index->by_start[index_hash(piece.address)] &= ~bit;
     index->by_end[index_hash(piece.address + piece.bytes)] &= ~bit;
 }
@@ -56,12 +62,8 @@ MALLOW_INTERNAL void huge_index_cut(struct huge_index *index, struct huge_mappin
     const unsigned before = index_class(piece.bytes);
     const unsigned size = index_class(piece.bytes - offset);
     if (before != size) {
-        index->by_size[before] &= ~bit;
-        if (index->by_size[before] == 0) {
-            index->sizes &= ~(UINT64_C(1) << before);
-        }
-        index->by_size[size] |= bit;
-        index->sizes |= UINT64_C(1) << size;
+        index_leave_size(index, before, bit);
+        index_enter_size(index, size, bit);
     }
     index->by_start[index_hash(piece.address)] &= ~bit;
     index->by_start[index_hash(piece.address + offset)] |= bit;

@@ -403,16 +403,6 @@ MALLOW_INTERNAL struct heap_block heap_identify(const struct heap_shared *shared
 // other thread has freed: as most do that are asked about, at the least cost. 0: heap_identify.
 MALLOW_INTERNAL size_t heap_own_usable(const struct heap *heap, uintptr_t address);
 
-// What heap_identify says of such a block, of so many usable bytes.
-MALLOW_INLINE struct heap_block heap_own_block(const struct heap *heap, uintptr_t address,
-                                               size_t usable_bytes) {
-    const uintptr_t slot =
-        (address >> (MALLOW_SLICE_SHIFT - MALLOW_SLAB_HEADER_SHIFT)) & heap->header_mask;
-    struct slab *const slab = (struct slab *)(heap->header_base + slot);
-    const uint64_t product = (address - slab->start_address) * slab->reciprocal;
-    return (struct heap_block){HEAP_BLOCK_SLAB, slab, NULL, product >> 32, usable_bytes};
-}
-
 // Frees a block of a full slab of this heap by lending it to the class's current slab, as the next
 // to be handed out, if that has no hot block: the cache has it, and the slab stays full. Where a
 // program replaces blocks of a large population, that is nearly every free. False: nothing done.

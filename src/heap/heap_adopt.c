@@ -179,40 +179,24 @@ static struct slab *heap_take_over(struct heap *heap, struct heap *from, unsigne
     return slab;
 }
 
-// What may help in an abandoned heap.
-enum adopt_what {
-    ADOPT_POSTS,  // blocks that others have freed
-    ADOPT_SMALL,  // these, or a slab of a class with a fast path
-    ADOPT_MEDIUM, // these, or one of another class
-};
-
-// Whether there is some. Read without a claim, so it is a hint.
-MALLOW_RACY_READ static bool adopt_looks_useful(const struct heap *heap, enum adopt_what what,
-                                                unsigned class_index) {
-    if (heap_has_posts(heap)) {
-        return true;
-    }
-    if (what == ADOPT_SMALL) {
-        return heap->queue[class_index] != NULL;
-    }
-    const struct heap_medium *const medium = heap_medium_of(heap);
-    return what == ADOPT_MEDIUM && medium != NULL &&
-           medium->queue[class_index - MALLOW_DIRECT_CLASS_COUNT] != NULL;
+// Whether there is something to be had in an abandoned heap: of the class, or what others have
+// freed, of which there need be no class. Read without a claim, so it is a hint.
+MALLOW_RACY_READ static bool adopt_looks_useful(const struct heap *heap, unsigned class_index) {
+    return heap_has_posts(heap) ||
+           (class_index < MALLOW_CLASS_COUNT && heap_queue_first(heap, class_index) != NULL);
 }
 
 // The first of a few heaps on the stack that looks as if it could help, claimed; NULL: none does.
 // They stay there: who has claimed one may work in it, and one that a new thread has taken
 // meanwhile cannot be claimed. Its link may be of another time by then, and still leads to heaps,
 // or nowhere.
-MALLOW_INLINE struct heap *adopt_claim(struct heap *heap, enum adopt_what what,
-                                       unsigned class_index) {
+MALLOW_INLINE struct heap *adopt_claim(struct heap *heap, unsigned class_index,
+                                       unsigned budget) {
     const uint64_t head = atomic_load_explicit(&heap->shared->abandoned, memory_order_acquire);
     struct heap *from = (struct heap *)(uintptr_t)(head & HEAP_ABANDONED_MASK);
     heap_note_effort(HEAP_EFFORT_LOOK);
-    // A slab of several slices costs most to open, if none is found.
-    const unsigned budget = what == ADOPT_MEDIUM ? 1 : MALLOW_ADOPT_BUDGET;
     for (unsigned count = 0; from != NULL && count < budget; count++) {
-        if (adopt_looks_useful(from, what, class_index) && heap_claim(from)) {
+        if (adopt_looks_useful(from, class_index) && heap_claim(from)) {
             return from;
         }
         from = __atomic_load_n(&from->next_abandoned, __ATOMIC_RELAXED);
@@ -224,9 +208,9 @@ MALLOW_INLINE struct heap *adopt_claim(struct heap *heap, enum adopt_what what,
 // that collects it has no time to open a slab as well.
 MALLOW_INTERNAL MALLOW_NOINLINE struct slab *heap_adopt_slab(struct heap *heap,
                                                              unsigned class_index, int *work) {
-    struct heap *const from = class_index < MALLOW_DIRECT_CLASS_COUNT
-                                  ? adopt_claim(heap, ADOPT_SMALL, class_index)
-                                  : adopt_claim(heap, ADOPT_MEDIUM, class_index);
+    // A slab of several slices costs most to open, if none is found.
+    const unsigned budget = class_index < MALLOW_DIRECT_CLASS_COUNT ? MALLOW_ADOPT_BUDGET : 1;
+    struct heap *const from = adopt_claim(heap, class_index, budget);
     if (from == NULL) {
         return NULL;
     }
@@ -243,7 +227,7 @@ MALLOW_INTERNAL MALLOW_NOINLINE struct slab *heap_adopt_slab(struct heap *heap,
 }
 
 MALLOW_INTERNAL MALLOW_NOINLINE void heap_drain_ended(struct heap *heap, int *work) {
-    struct heap *const from = adopt_claim(heap, ADOPT_POSTS, 0);
+    struct heap *const from = adopt_claim(heap, MALLOW_CLASS_COUNT, MALLOW_ADOPT_BUDGET);
     if (from != NULL) {
         heap_unclaim(from, work); // collects
     }

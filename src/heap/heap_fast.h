@@ -33,6 +33,14 @@ MALLOW_INLINE struct slab *heap_fast_slab(const struct heap *heap, uintptr_t add
     return (struct slab *)(heap->header_base + offset);
 }
 
+// What heap_identify says of a block that heap_own_usable has found, of so many usable bytes.
+MALLOW_INLINE struct heap_block heap_fast_block_of(const struct heap *heap, uintptr_t address,
+                                                   size_t usable_bytes) {
+    struct slab *const slab = heap_fast_slab(heap, address);
+    const uint64_t product = (address - slab->start_address) * slab->reciprocal;
+    return (struct heap_block){HEAP_BLOCK_SLAB, slab, NULL, product >> 32, usable_bytes};
+}
+
 enum heap_fast_result {
     HEAP_FAST_DONE,
     HEAP_FAST_EMPTIED, // done, and the slab must be looked after

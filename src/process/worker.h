@@ -127,7 +127,6 @@ MALLOW_INTERNAL void worker_step(struct worker *worker, const struct heap *mine)
 
 MALLOW_INTERNAL uint64_t worker_now_ms(void);
 
-
 // ---- worker_promote.c: between looks ------------------------------------------------------------
 
 // Whether the system allows huge pages: asked once, in at most four calls.

@@ -128,12 +128,22 @@ static void change(struct unit_chance *chance) {
     check_chunk(chunk);
 }
 
+// Where slices would be taken.
+static struct chunk_place find(unsigned count, unsigned align) {
+    struct chunk_taken taken;
+    if (!chunk_map_find_and_take(&map, count, align, &taken)) {
+        return (struct chunk_place){false, 0, 0};
+    }
+    chunk_map_untake(&map, count, &taken);
+    return (struct chunk_place){true, taken.chunk_index, taken.slice_index};
+}
+
 // ---- Cases --------------------------------------------------------------------------------------
 
 CASE(an_empty_map_has_nothing) {
     begin(3);
     for (unsigned count = 1; count <= SLICES; count++) {
-        assert_false(chunk_map_find(&map, count, 1).found);
+        assert_false(find(count, 1).found);
     }
     unsigned chunk;
     assert_false(chunk_map_next(&map, 0, 0, &chunk));
@@ -147,7 +157,7 @@ CASE(one_chunk_is_searched_exactly_lowest_address_first_dirty_first) {
         change(&chance);
         const unsigned count = 1 + unit_below(&chance, SLICES);
         const unsigned align = 1U << unit_below(&chance, 6);
-        const struct chunk_place found = chunk_map_find(&map, count, align);
+        const struct chunk_place found = find(count, align);
         const struct chunk_place expected = model_place(count, align);
         assert_int_equal(found.found, expected.found);
         if (found.found) {
@@ -165,7 +175,7 @@ CASE(taking_at_once_takes_what_is_found_and_can_be_undone) {
         change(&chance);
         const unsigned count = 1 + unit_below(&chance, SLICES);
         const unsigned align = 1U << unit_below(&chance, 6);
-        const struct chunk_place found = chunk_map_find(&map, count, align);
+        const struct chunk_place found = find(count, align);
         struct chunk_taken taken;
         assert_int_equal(chunk_map_find_and_take(&map, count, align, &taken), found.found);
         if (!found.found) {
@@ -188,7 +198,7 @@ CASE(every_length_and_alignment_is_found_in_a_free_chunk_at_its_start) {
     give(66, 0, SLICES, false);
     for (unsigned count = 1; count <= SLICES; count++) {
         for (unsigned align = 1; align <= SLICES; align *= 2) {
-            const struct chunk_place place = chunk_map_find(&map, count, align);
+            const struct chunk_place place = find(count, align);
             assert_true(place.found);
             assert_int_equal(place.chunk_index, 66);
             assert_int_equal(place.slice_index, 0);
@@ -203,7 +213,7 @@ CASE(among_many_chunks_what_is_found_fits_and_a_certain_fit_is_never_missed) {
         change(&chance);
         const unsigned count = 1 + unit_below(&chance, SLICES);
         const unsigned align = 1U << unit_below(&chance, 6);
-        const struct chunk_place place = chunk_map_find(&map, count, align);
+        const struct chunk_place place = find(count, align);
         if (place.found) {
             assert_true(place.chunk_index < map.chunk_count);
             assert_int_equal(place.slice_index % align, 0);
@@ -227,14 +237,14 @@ CASE(a_single_slice_is_the_lowest_dirty_one_of_all_else_the_lowest_free_one) {
     give(7, 3, 2, false);
     give(250, 9, 3, true);
     give(280, 1, 1, true);
-    struct chunk_place place = chunk_map_find(&map, 1, 1);
+    struct chunk_place place = find(1, 1);
     assert_true(place.found && place.chunk_index == 250 && place.slice_index == 9);
     chunk_map_clean(&map, 250, 9, 3);
-    place = chunk_map_find(&map, 1, 1);
+    place = find(1, 1);
     assert_true(place.found && place.chunk_index == 280 && place.slice_index == 1);
     assert_int_equal(chunk_map_dirty(&map, 280, 1, 1), 1);
     chunk_map_take(&map, 280, 1, 1);
-    place = chunk_map_find(&map, 1, 1);
+    place = find(1, 1);
     assert_true(place.found && place.chunk_index == 7 && place.slice_index == 3);
 }
 

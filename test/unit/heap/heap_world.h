@@ -110,6 +110,17 @@ static inline void heap_world_check(const struct heap_world *world, const struct
     arena_world_check(&world->arena);
 }
 
+// As calls that have nothing else to do: each makes at most one system call.
+static inline void heap_world_settle(struct heap_world *world) {
+    struct os *const os = &world->arena.os;
+    while (arena_owes(&world->arena.arenas) || huge_owes(&world->huges)) {
+        const uint64_t entries = os_entries(os);
+        heap_begin_effort();
+        heap_settle(&world->shared, entries);
+        assert_true(os_entries(os) <= entries + 1);
+    }
+}
+
 // Slices in use of the primary arena; the one in slot 0 never is.
 static inline size_t heap_world_slices_used(const struct heap_world *world) {
     const struct arena *const primary = &world->arena.arenas.primary;

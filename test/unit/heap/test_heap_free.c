@@ -344,7 +344,7 @@ CASE(a_block_of_the_threads_own_is_told_at_less_cost) {
     for (unsigned i = 0; i < COUNT; i++) {
         const struct heap_block found = heap_identify(&world.shared, blocks[i]);
         const size_t usable_bytes = heap_own_usable(heap, blocks[i]);
-        const struct heap_block near = heap_own_block(heap, blocks[i], usable_bytes);
+        const struct heap_block near = heap_fast_block_of(heap, blocks[i], usable_bytes);
         assert_int_equal(near.kind, found.kind);
         assert_ptr_equal(near.slab, found.slab);
         assert_int_equal(near.index, found.index);

@@ -155,17 +155,6 @@ static void leave_dirty(size_t bytes) {
     }
 }
 
-// As calls that have nothing else to do: each makes at most one system call.
-static void settle_all(void) {
-    struct os *const os = &world.arena.os;
-    while (arena_owes(&world.arena.arenas) || huge_owes(&world.huges)) {
-        const uint64_t entries = os_entries(os);
-        heap_begin_effort();
-        heap_settle(&world.shared, entries);
-        assert_true(os_entries(os) <= entries + 1);
-    }
-}
-
 CASE(a_call_that_has_entered_the_kernel_settles_nothing) {
     leave_dirty(4 << 20);
     (void)arena_owe(&world.arena.arenas, 1);
@@ -174,7 +163,7 @@ CASE(a_call_that_has_entered_the_kernel_settles_nothing) {
     heap_settle(&world.shared, entries - 1);
     assert_int_equal(os_entries(&world.arena.os), entries);
     assert_int_equal(world.arena.arenas.dirty_slices, before);
-    settle_all();
+    heap_world_settle(&world);
     assert_true(world.arena.arenas.dirty_slices < before);
 }
 

@@ -232,17 +232,6 @@ CASE(tables_are_charged_and_a_limit_too_small_for_them_refuses_cleanly) {
 
 // ---- Making way ---------------------------------------------------------------------------------
 
-// As calls that have nothing else to do: each makes at most one system call.
-static void settle_all(void) {
-    struct os *const os = &world.arena.os;
-    while (arena_owes(&world.arena.arenas) || huge_owes(&world.huges)) {
-        const uint64_t entries = os_entries(os);
-        heap_begin_effort();
-        heap_settle(&world.shared, entries);
-        assert_true(os_entries(os) <= entries + 1);
-    }
-}
-
 static size_t kept(void) {
     return arena_kept(&world.arena.arenas) + huge_kept(&world.huges);
 }
@@ -250,7 +239,7 @@ static size_t kept(void) {
 // What is held may be more than what was ever needed by a megabyte, and by a sixteenth of what
 // has made way.
 static void check_bound(uint64_t need_peak) {
-    settle_all();
+    heap_world_settle(&world);
     assert_true(held() - kept() <= need_peak);
     assert_in_range(held(), 0, need_peak + MIB + world.shared.way_bytes / 16);
 }
@@ -272,7 +261,7 @@ CASE(free_slices_make_way_for_huge_blocks_beyond_what_was_ever_needed) {
     const uintptr_t last = take(4 * MIB);
     assert_int_equal(arena_kept(&world.arena.arenas), before);
     assert_true(arena_owes(&world.arena.arenas));
-    settle_all();
+    heap_world_settle(&world);
     assert_true(arena_kept(&world.arena.arenas) < before);
     give(last);
     for (unsigned i = 0; i < 6; i++) {
@@ -297,19 +286,19 @@ CASE(cached_mappings_make_way_for_slices) {
     const uintptr_t block = take(4 * MIB);
     world.huges.cache.worth = 8 * MIB;
     give(block);
-    settle_all();
+    heap_world_settle(&world);
     assert_int_equal(huge_kept(&world.huges), 4 * MIB);
     const uint64_t peak = held();
     size_t taken = 0;
     for (; taken < 3 * MIB; taken += 256 << 10) {
         (void)take(256 << 10);
-        settle_all(); // may take slices ahead: the next calls need not grow
+        heap_world_settle(&world); // may take slices ahead: the next calls need not grow
         assert_in_range(held(), 0, peak + MIB);
     }
     assert_true(huge_kept(&world.huges) < 4 * MIB);
     for (; taken < 6 * MIB; taken += 256 << 10) {
         (void)take(256 << 10);
-        settle_all();
+        heap_world_settle(&world);
     }
     assert_int_equal(huge_kept(&world.huges), 0);
 }
@@ -321,11 +310,11 @@ CASE(cached_mappings_make_way_for_slices_whose_pages_are_fresh) {
     const uintptr_t block = take(4 * MIB);
     world.huges.cache.worth = 8 * MIB;
     give(block);
-    settle_all();
+    heap_world_settle(&world);
     const size_t committed = world.arena.arenas.primary.committed_slices;
     for (size_t taken = 0; taken < 7 * MIB; taken += 256 << 10) {
         (void)take(256 << 10);
-        settle_all();
+        heap_world_settle(&world);
     }
     assert_int_equal(world.arena.arenas.primary.committed_slices, committed);
     assert_true(huge_kept(&world.huges) <= 2 * MIB);
@@ -346,7 +335,7 @@ CASE(a_program_that_goes_on_as_it_did_gives_nothing_back) {
         const uintptr_t block = take(3 * MIB);
         leave_dirty(4 * MIB);
         give(block);
-        settle_all();
+        heap_world_settle(&world);
     }
     const uint64_t purged = world.arena.arenas.purged_bytes;
     const uint64_t entries = os_entries(&world.arena.os);
@@ -354,7 +343,7 @@ CASE(a_program_that_goes_on_as_it_did_gives_nothing_back) {
         const uintptr_t block = take(3 * MIB);
         leave_dirty(4 * MIB);
         give(block);
-        settle_all();
+        heap_world_settle(&world);
     }
     assert_int_equal(world.arena.arenas.purged_bytes, purged);
     assert_int_equal(os_entries(&world.arena.os), entries);
@@ -366,9 +355,9 @@ CASE(a_program_that_turns_from_one_kind_to_the_other_comes_to_keep_both) {
     world.huges.cache.worth = 8 * MIB;
     for (unsigned i = 0; i < 300; i++) {
         leave_dirty(8 * MIB);
-        settle_all();
+        heap_world_settle(&world);
         give(take(8 * MIB));
-        settle_all();
+        heap_world_settle(&world);
     }
     const uint64_t way = world.shared.way_bytes;
     assert_in_range(way, 4 * MIB, 160 * MIB);

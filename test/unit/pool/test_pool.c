@@ -398,20 +398,29 @@ static void check_edges(struct mw_pool *pool) {
     assert_int_equal(mw_pool_last_status(pool), MW_POOL_SIZE_ZERO);
 }
 
+// A pool of these big sizes, without and with the owner's check: so many classes share a cell.
+static void check_big(size_t count, const size_t *sizes, size_t alignment_bytes, unsigned crowd,
+                      unsigned instructions) {
+    for (size_t checked = 0; checked < 2; checked++) {
+        plain(count, sizes, 1);
+        for (size_t i = 0; i < count && alignment_bytes != 0; i++) {
+            it.classes[i].alignment_bytes = alignment_bytes;
+        }
+        it.config.check_owner = checked != 0;
+        struct mw_pool *const pool = pools_create(&it);
+        assert_int_equal(pool->far_crowd, crowd);
+        assert_int_equal(it.plan.alloc_instructions, instructions);
+        check_edges(pool);
+    }
+}
+
 // Classes beyond the direct table, close to each other and far apart: one look, whatever they are.
 CASE(big_sizes_lead_to_their_class_at_once) {
     size_t sizes[150];
     for (size_t i = 0; i < 150; i++) {
         sizes[i] = i < 100 ? 20000 + 16 * i : i < 120 ? 30000 + 500 * i : ((size_t)1 << 17) + 1040 * i;
     }
-    for (size_t checked = 0; checked < 2; checked++) {
-        plain(150, sizes, 1);
-        it.config.check_owner = checked != 0;
-        struct mw_pool *const pool = pools_create(&it);
-        assert_int_equal(pool->far_crowd, 1);
-        assert_int_equal(it.plan.alloc_instructions, 60);
-        check_edges(pool);
-    }
+    check_big(150, sizes, 0, 1, 60);
 }
 
 // More of them to a cell than there is memory for cells: each costs three instructions, which the
@@ -421,17 +430,7 @@ CASE(big_sizes_without_memory_for_their_cells_are_walked) {
     for (size_t i = 0; i < 6; i++) {
         sizes[i] = i < 5 ? ((size_t)1 << 18) + 8 * (i + 1) : ((size_t)1 << 19) - 64;
     }
-    for (size_t checked = 0; checked < 2; checked++) {
-        plain(6, sizes, 1);
-        for (size_t i = 0; i < 6; i++) {
-            it.classes[i].alignment_bytes = 8;
-        }
-        it.config.check_owner = checked != 0;
-        struct mw_pool *const pool = pools_create(&it);
-        assert_int_equal(pool->far_crowd, 6);
-        assert_int_equal(it.plan.alloc_instructions, 78);
-        check_edges(pool);
-    }
+    check_big(6, sizes, 8, 6, 78);
 }
 
 CASE(the_smallest_classes_can_come_last) {
