@@ -249,8 +249,7 @@ void *mw_heap_aligned_alloc(struct mw_heap *heap, size_t alignment, size_t size)
 }
 
 static MALLOW_NOINLINE void api_heap_free_slow(struct heap *own, uintptr_t address) {
-    if (heap_free_near(own->shared, own, address) == HEAP_NEAR_NOT &&
-        !heap_free(own->shared, own, address)) {
+    if (!heap_free(own->shared, own, address)) {
         heap_report_foreign(address, "free");
     }
 }

@@ -3,6 +3,7 @@
 #include "api/api.h"
 
 #include "heap/heap_gate.h"
+#include "heap/heap_near.h"
 #include "process/process.h"
 
 MALLOW_INTERNAL MALLOW_COLD void *api_fail(int error) {
@@ -158,8 +159,7 @@ MALLOW_INTERNAL MALLOW_NOINLINE void api_free_emptied(struct slab *slab) {
     process_poll(process_ready(), __builtin_return_address(0), entries);
 }
 
-// Neither a block of a slab that begins in its first slice nor NULL.
-static MALLOW_NOINLINE void api_free_far(struct process *process, void *block) {
+static void api_free_any(struct process *process, void *block) {
     if (likely(heap_free(&process->shared, heap_current(), (uintptr_t)block))) {
         return;
     }
@@ -170,20 +170,33 @@ static MALLOW_NOINLINE void api_free_far(struct process *process, void *block) {
     errno = error;
 }
 
-MALLOW_INTERNAL MALLOW_NOINLINE void api_free_slow(void *block) {
-    if (heap_free_hot(heap_current(), (uintptr_t)block) || block == NULL) {
+// More than a bit is to be changed. `capacity`: see heap_near_free.
+static MALLOW_NOINLINE void api_free_more(void *block, enum heap_near near, size_t capacity,
+                                          const void *caller) {
+    if (block == NULL) {
         return;
     }
     struct process *const process = process_ready();
     const uint64_t entries = os_entries(&process->os);
-    const enum heap_near near =
-        heap_free_near(&process->shared, heap_current(), (uintptr_t)block);
-    if (likely(near == HEAP_NEAR_QUIET)) {
-        return; // nothing has become due by this call
-    }
-    if (near == HEAP_NEAR_NOT) {
-        api_free_far(process, block);
+    if (near == HEAP_NEAR_MARKED) {
+        heap_free_marked(&process->shared, (uintptr_t)block, capacity);
+    } else {
+        api_free_any(process, block);
     }
     heap_settle(&process->shared, entries);
-    process_poll(process, __builtin_return_address(0), entries);
+    process_poll(process, caller, entries);
+}
+
+// No frame: each call from here is the last.
+MALLOW_INTERNAL MALLOW_NOINLINE void api_free_slow(void *block) {
+    const struct process *const process = process_if_ready();
+    enum heap_near near = HEAP_NEAR_NOT;
+    size_t capacity = 0;
+    if (likely(process != NULL)) {
+        near = heap_near_free(&process->shared, heap_current(), (uintptr_t)block, &capacity);
+        if (likely(near == HEAP_NEAR_QUIET)) {
+            return; // nothing has become due by this call
+        }
+    }
+    api_free_more(block, near, capacity, __builtin_return_address(0));
 }

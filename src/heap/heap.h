@@ -291,12 +291,16 @@ MALLOW_INTERNAL bool heap_claim(struct heap *heap);
 // Ends the claim. Collects first what was posted, as far as `*work` allows.
 MALLOW_INTERNAL void heap_unclaim(struct heap *heap, int *work);
 
-// Frees block `index` of a slab that the calling thread does not own; it need have no heap. One
-// atomic operation; a few more when it is the first since the owner last looked, or the last block
-// of a full slab, whose thread may sleep for ever: the slab is then given up here. True: that was
-// the only one.
-MALLOW_INTERNAL bool heap_free_remote(struct heap_shared *shared, struct slab *slab,
+// Frees block `index` of a slab that the calling thread does not own; it need have no heap. More
+// often that is done by heap_near.h, which looks at less.
+MALLOW_INTERNAL void heap_free_remote(struct heap_shared *shared, struct slab *slab,
                                       struct slab_remote *remote, size_t index);
+
+// What is seldom to be done after the bit of the block at `address` has been set: its slab, which
+// had `capacity` blocks, has to be posted, or all blocks of a word have been freed, maybe the last
+// of a full slab, whose thread may sleep for ever: that is given up here. A few atomic operations.
+MALLOW_INTERNAL void heap_free_marked(struct heap_shared *shared, uintptr_t address,
+                                      size_t capacity);
 
 // Gives a full slab of any heap up if other threads have freed all of its blocks. Does nothing if
 // it is not full (any more).
@@ -403,20 +407,12 @@ MALLOW_INTERNAL struct heap_block heap_identify(const struct heap_shared *shared
 // other thread has freed: as most do that are asked about, at the least cost. 0: heap_identify.
 MALLOW_INTERNAL size_t heap_own_usable(const struct heap *heap, uintptr_t address);
 
-// Frees a block of a full slab of this heap by lending it to the class's current slab, as the next
-// to be handed out, if that has no hot block: the cache has it, and the slab stays full. Where a
-// program replaces blocks of a large population, that is nearly every free. False: nothing done.
-MALLOW_INTERNAL bool heap_free_hot(struct heap *heap, uintptr_t address);
-
-// Frees `address` if it is the start of a block in the first slice of a slab in the primary arena,
-// as most blocks are: at the least cost, whoever owns the slab.
+// What has become of a free that was tried next to the fast path (heap_near.h).
 enum heap_near {
-    HEAP_NEAR_NOT,   // it is not; nothing done
-    HEAP_NEAR_QUIET, // done, and nothing but the block's bit has changed
-    HEAP_NEAR_DONE,  // done
+    HEAP_NEAR_NOT,    // nothing
+    HEAP_NEAR_QUIET,  // done, and nothing but the block's bit has changed
+    HEAP_NEAR_MARKED, // its bit is set; heap_free_marked has to follow
 };
-MALLOW_INTERNAL enum heap_near heap_free_near(struct heap_shared *shared, struct heap *heap,
-                                              uintptr_t address);
 
 // Frees `address` on behalf of a thread whose heap is `heap` (heap_empty if it has none). False: it
 // is no address of ours at all. Misuse of one that is ours stops the program.

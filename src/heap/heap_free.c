@@ -4,6 +4,7 @@
 
 #include "base/format.h"
 #include "heap/heap_fast.h"
+#include "heap/heap_near.h"
 #include "os/fatal.h"
 
 // The head of the span that `address` lies in; NULL if it lies in no slice of ours in use.
@@ -127,77 +128,7 @@ static MALLOW_NOINLINE void heap_free_in_slab(struct heap_shared *shared, struct
     heap_free_remote(shared, slab, arena_remote_of(shared->arenas, slab), index);
 }
 
-MALLOW_INTERNAL bool heap_free_hot(struct heap *heap, uintptr_t address) {
-    struct slab *const slab = heap_fast_slab(heap, address);
-    const uint64_t offset = address - slab->start_address;
-    if (atomic_load_explicit(&heap->slab_count, memory_order_relaxed) < MALLOW_LEND_SLABS) {
-        return false;
-    }
-    if (slab_owner(slab) != ((uintptr_t)heap | SLAB_OWNER_FULL) || slab->slice_count > 1 ||
-        offset >= atomic_load_explicit(&slab->reach_bytes, memory_order_relaxed)) {
-        return false;
-    }
-    const uint64_t product = offset * slab->reciprocal;
-    struct slab *const current = heap_current_slab(heap, slab->class_index);
-    if ((uint32_t)product >= slab->reciprocal || current == NULL ||
-        compiler_relaxed_byte(&current->hot) != 0) {
-        return false;
-    }
-    // All bits of a full slab are clear, and none of its blocks is lent: it is live.
-    __atomic_store_n(&slab->reused, 1, __ATOMIC_RELAXED);
-    slab_set_last(current, address);
-    slab_set_hot(current, true);
-    return true;
-}
-
-// Frees a block of a slab of this heap in which other threads have freed blocks: what the fast path
-// does not do is to look whether this is one of those. False: nothing done.
-MALLOW_INLINE bool heap_free_pending(struct heap *heap, struct slab *slab,
-                                     const struct slab_remote *remote, uintptr_t address,
-                                     size_t index) {
-    const uintptr_t flags = SLAB_OWNER_QUEUED | SLAB_OWNER_PENDING;
-    const uint64_t bit = UINT64_C(1) << (index % 64);
-    uint64_t *const word = &slab->bits[index / 64];
-    if ((slab_owner(slab) & ~flags) != (uintptr_t)heap || slab->used_count == 1 ||
-        compiler_relaxed_word(&slab->last) == address ||
-        ((*word | atomic_load_explicit(&remote->bits[index / 64], memory_order_relaxed)) & bit) !=
-            0) {
-        return false;
-    }
-    *word |= bit;
-    slab->used_count--;
-    return true;
-}
-
-MALLOW_INTERNAL enum heap_near heap_free_near(struct heap_shared *shared, struct heap *heap,
-                                              uintptr_t address) {
-    heap_begin_effort();
-    const uintptr_t slot =
-        (address >> (MALLOW_SLICE_SHIFT - MALLOW_SLAB_HEADER_SHIFT)) & shared->header_mask;
-    struct slab *const slab = (struct slab *)(shared->header_base + slot);
-    const uint64_t offset = address - slab->start_address;
-    if (offset >= atomic_load_explicit(&slab->reach_bytes, memory_order_relaxed)) {
-        return HEAP_NEAR_NOT;
-    }
-    const uint64_t product = offset * slab->reciprocal;
-    if (unlikely((uint32_t)product >= (uint32_t)slab->reciprocal)) {
-        return HEAP_NEAR_NOT;
-    }
-    const size_t index = product >> 32;
-    struct heap *const owner = (struct heap *)slab_owner_heap(slab);
-    struct slab_remote *const remote =
-        (struct slab_remote *)((uintptr_t)slab + shared->remote_distance);
-    if (owner == heap && heap_free_pending(heap, slab, remote, address, index)) {
-        return HEAP_NEAR_QUIET;
-    }
-    if (unlikely(owner == heap || owner == NULL || heap_is_abandoned(owner))) {
-        heap_free_in_slab(shared, heap, slab, index);
-        return HEAP_NEAR_DONE;
-    }
-    return heap_free_remote(shared, slab, remote, index) ? HEAP_NEAR_QUIET : HEAP_NEAR_DONE;
-}
-
-static bool heap_free_far_more(struct heap_shared *shared, struct heap *heap, uintptr_t address) {
+static bool heap_free_far(struct heap_shared *shared, struct heap *heap, uintptr_t address) {
     struct huge *huge;
     struct slab *const slab = heap_span_or_huge(shared, address, &huge);
     if (unlikely(slab == NULL)) {
@@ -231,8 +162,13 @@ static bool heap_free_far_more(struct heap_shared *shared, struct heap *heap, ui
 }
 
 MALLOW_INTERNAL bool heap_free(struct heap_shared *shared, struct heap *heap, uintptr_t address) {
+    struct heap_near_place place;
     heap_begin_effort();
-    return heap_free_far_more(shared, heap, address);
+    if (likely(heap_near_find(shared, address, &place))) {
+        heap_free_in_slab(shared, heap, place.slab, place.index);
+        return true;
+    }
+    return heap_free_far(shared, heap, address);
 }
 
 MALLOW_INTERNAL void heap_free_moved(struct heap_shared *shared, struct heap *heap,
@@ -242,7 +178,7 @@ MALLOW_INTERNAL void heap_free_moved(struct heap_shared *shared, struct heap *he
     } else if (block->kind == HEAP_BLOCK_LARGE) {
         heap_large_free(shared, block->slab);
     } else {
-        (void)heap_free_far_more(shared, heap, address);
+        (void)heap_free_far(shared, heap, address);
     }
 }
 

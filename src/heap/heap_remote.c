@@ -6,6 +6,7 @@
 #include <limits.h>
 
 #include "heap/heap_fast.h"
+#include "heap/heap_near.h"
 #include "os/fatal.h"
 
 MALLOW_INTERNAL enum heap_hold heap_hold_slab(struct heap *heap, struct slab *slab) {
@@ -103,12 +104,6 @@ MALLOW_INTERNAL unsigned heap_collect(struct heap *heap, struct slab *slab,
                : heap_collect_held(heap, slab, remote, hold == HEAP_HOLD_WAS_FULL, false, work);
 }
 
-// Whether a bitmap word of a slab of `capacity` blocks has every bit set that it can have.
-static bool heap_word_is_whole(uint64_t word, size_t word_index, size_t capacity) {
-    const size_t rest = capacity - word_index * 64;
-    return word == (likely(rest >= 64) ? ~UINT64_C(0) : (UINT64_C(1) << rest) - 1);
-}
-
 // Whether other threads have freed every block of a slab.
 static bool heap_is_freed_elsewhere(const struct slab_remote *remote, size_t capacity) {
     const size_t whole = capacity / 64;
@@ -118,8 +113,8 @@ static bool heap_is_freed_elsewhere(const struct slab_remote *remote, size_t cap
         }
     }
     return capacity % 64 == 0 ||
-           heap_word_is_whole(atomic_load_explicit(&remote->bits[whole], memory_order_seq_cst),
-                              whole, capacity);
+           atomic_load_explicit(&remote->bits[whole], memory_order_seq_cst) ==
+               heap_near_whole(whole, capacity);
 }
 
 MALLOW_INTERNAL void heap_release_full(struct heap_shared *shared, struct slab *slab) {
@@ -291,8 +286,7 @@ static MALLOW_NORETURN MALLOW_COLD void heap_report_remote(const struct slab *sl
                  "this block was freed before, and is still free");
 }
 
-// What is seldom to be done after a remote free: the slab has to be posted, or all blocks of a word
-// have been freed. A call that has done much already leaves a slab that is free now to its owner.
+// A call that has done much already leaves a slab that is free now to its owner.
 static MALLOW_NOINLINE void heap_after_remote(struct heap_shared *shared, struct slab *slab,
                                               struct slab_remote *remote, size_t capacity) {
     if (slab_remote_claim_post(slab, remote)) {
@@ -304,41 +298,26 @@ static MALLOW_NOINLINE void heap_after_remote(struct heap_shared *shared, struct
     }
 }
 
-MALLOW_INLINE bool heap_set_remote(struct heap_shared *shared, struct slab *slab,
-                                   struct slab_remote *remote, size_t index) {
+MALLOW_INTERNAL void heap_free_marked(struct heap_shared *shared, uintptr_t address,
+                                      size_t capacity) {
+    struct heap_near_place place;
+    (void)heap_near_find(shared, address, &place); // the slab may be gone; its slot is where it was
+    heap_begin_effort();
+    heap_after_remote(shared, place.slab, heap_near_remote_of(shared, place.slab), capacity);
+}
+
+MALLOW_INTERNAL void heap_free_remote(struct heap_shared *shared, struct slab *slab,
+                                      struct slab_remote *remote, size_t index) {
+    if (unlikely(slab_remote_is_free(slab, remote, index) ||
+                 (slab_has_reused(slab) && heap_is_lent(slab, index)))) {
+        heap_report_remote(slab, index);
+    }
     const size_t capacity = slab_capacity(slab); // the slab may be gone once the bit is set
     if (unlikely(!slab_remote_set(remote, index))) {
         heap_report_remote(slab, index);
     }
     const uint64_t word = atomic_load_explicit(&remote->bits[index / 64], memory_order_relaxed);
-    if (unlikely(!slab_remote_is_posted(slab) || heap_word_is_whole(word, index / 64, capacity))) {
+    if (!slab_remote_is_posted(slab) || word == heap_near_whole(index / 64, capacity)) {
         heap_after_remote(shared, slab, remote, capacity);
-        return false;
     }
-    return true;
-}
-
-// Looks first whether the owner knows the block to be free.
-static MALLOW_NOINLINE bool heap_free_remote_checked(struct heap_shared *shared,
-                                                     struct slab *slab,
-                                                     struct slab_remote *remote, size_t index) {
-    if (unlikely(slab_remote_is_free(slab, remote, index) ||
-                 (slab_has_reused(slab) && heap_is_lent(slab, index)))) {
-        heap_report_remote(slab, index);
-    }
-    return heap_set_remote(shared, slab, remote, index);
-}
-
-// To look at the bitmap is to fetch lines that the owner writes with every block. A full slab has
-// no free block but one that it may have lent. In a pending one the owner looks, before it uses a
-// word or gives the slab up (heap_check_twice): there only a block of the word in use is looked at
-// here.
-MALLOW_INTERNAL bool heap_free_remote(struct heap_shared *shared, struct slab *slab,
-                                      struct slab_remote *remote, size_t index) {
-    const uintptr_t flags = slab_owner(slab) & (SLAB_OWNER_FULL | SLAB_OWNER_PENDING);
-    if (flags == 0 || (flags == SLAB_OWNER_PENDING && index / 64 == slab_word_index(slab)) ||
-        slab_has_reused(slab)) {
-        return heap_free_remote_checked(shared, slab, remote, index);
-    }
-    return heap_set_remote(shared, slab, remote, index);
 }

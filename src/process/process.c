@@ -147,9 +147,16 @@ static MALLOW_COLD void process_raise(struct process *process) {
     os_lock_drop(&process->start_lock);
 }
 
+MALLOW_INTERNAL struct process *process_if_ready(void) {
+    struct process *const process = &process_state;
+    return likely(atomic_load_explicit(&process->phase, memory_order_acquire) == PROCESS_THREADS)
+               ? process
+               : NULL;
+}
+
 MALLOW_INTERNAL struct process *process_ready(void) {
     struct process *const process = &process_state;
-    if (unlikely(atomic_load_explicit(&process->phase, memory_order_acquire) != PROCESS_THREADS)) {
+    if (unlikely(process_if_ready() == NULL)) {
         process_raise(process);
     }
     return process;

@@ -55,6 +55,9 @@ struct process {
 // The process, with memory ready. First use sets it up.
 MALLOW_INTERNAL struct process *process_ready(void);
 
+// The same; NULL if it has yet to be set up.
+MALLOW_INTERNAL struct process *process_if_ready(void);
+
 // A heap for one operation of the calling thread: its own from now on, or the fallback heap, held.
 // NULL: no memory for a heap. process_leave ends the operation.
 MALLOW_INTERNAL struct heap *process_enter(void);

@@ -15,7 +15,7 @@
 //          for nothing that the free has written: the address has been in `last` all the time, and
 //          of `hot` it only needs the prediction. Only a current slab has them.
 //          `last` may be of another slab of the same class and heap, which is full and stays so:
-//          that slab has lent it (heap_free_hot). It counts as used there, and not here.
+//          that slab has lent it (heap_near.h). It counts as used there, and not here.
 //          word points to a bitmap word, word_base to the block of that word's bit 0.
 //          Bits at and beyond capacity_count are never set.
 //          Of a slab of several slices, which has few blocks, bits[1] says which of them are free,

@@ -5,6 +5,7 @@
 
 #include "../arena/world.h"
 #include "heap/heap.h"
+#include "heap/heap_near.h"
 #include "heap/heap_rest.h"
 #include "slab/size_class.h"
 
@@ -50,6 +51,28 @@ static inline void heap_world_unclaim(struct heap *heap) {
 static inline struct slab *heap_world_adopt_slab(struct heap *heap, unsigned class_index) {
     int work = MALLOW_CALL_WORK;
     return heap_adopt_slab(heap, class_index, &work);
+}
+
+// As the slow path of free does: what is near the fast path first. How far that came.
+static inline enum heap_near heap_world_free(struct heap_world *world, struct heap *heap,
+                                             uintptr_t address) {
+    size_t capacity = 0;
+    const enum heap_near near = heap_near_free(&world->shared, heap, address, &capacity);
+    if (near == HEAP_NEAR_MARKED) {
+        heap_free_marked(&world->shared, address, capacity);
+    } else if (near == HEAP_NEAR_NOT) {
+        assert_true(heap_free(&world->shared, heap, address));
+    }
+    return near;
+}
+
+// Whether a block of a full slab can be lent; it is then.
+static inline bool heap_world_lend(struct heap_world *world, struct heap *heap,
+                                   uintptr_t address) {
+    struct heap_near_place place;
+    return heap_near_find(&world->shared, address, &place) &&
+           slab_owner(place.slab) == ((uintptr_t)heap | SLAB_OWNER_FULL) &&
+           heap_near_lend(heap, place.slab, address);
 }
 
 // ---- What has to hold of a heap whenever nobody is at work in it --------------------------------

@@ -235,7 +235,7 @@ CASE(a_full_slab_lends_a_block_which_is_handed_out_next_and_stays_full) {
     unsigned count;
     const struct slab *const slab = full_slab(blocks, &count);
     for (unsigned i = 0; i < count; i += 7) {
-        assert_true(heap_free_hot(heap, blocks[i]));
+        assert_true(heap_world_lend(&world, heap, blocks[i]));
         assert_int_equal(kind_of(blocks[i]), HEAP_BLOCK_NONE);
         assert_true((slab_owner(slab) & SLAB_OWNER_FULL) != 0);
         check_again();
@@ -244,9 +244,9 @@ CASE(a_full_slab_lends_a_block_which_is_handed_out_next_and_stays_full) {
         assert_int_equal(again, blocks[i]);
         assert_int_equal(kind_of(again), HEAP_BLOCK_SLAB);
     }
-    assert_false(heap_free_hot(heap, blocks[0] + 16)); // no block's start
+    assert_false(heap_world_lend(&world, heap, blocks[0] + 16)); // no block's start
     atomic_fetch_sub(&heap->slab_count, MALLOW_LEND_SLABS);
-    assert_false(heap_free_hot(heap, blocks[0])); // a small heap does not lend
+    assert_false(heap_world_lend(&world, heap, blocks[0])); // a small heap does not lend
 }
 
 CASE(the_short_way_finds_the_size_of_own_blocks) {
@@ -274,8 +274,8 @@ CASE(a_lent_block_comes_back_when_its_slab_ceases_to_be_full) {
     static uintptr_t blocks[MALLOW_SLAB_CAPACITY_MAX];
     unsigned count;
     const struct slab *const slab = full_slab(blocks, &count);
-    assert_true(heap_free_hot(heap, blocks[3]));
-    assert_false(heap_free_hot(heap, blocks[4])); // one at a time
+    assert_true(heap_world_lend(&world, heap, blocks[3]));
+    assert_false(heap_world_lend(&world, heap, blocks[4])); // one at a time
     release(blocks[4]);
     assert_int_equal(slab->used_count, slab->capacity_count - 2U);
     assert_int_equal(kind_of(blocks[3]), HEAP_BLOCK_NONE);
@@ -284,7 +284,7 @@ CASE(a_lent_block_comes_back_when_its_slab_ceases_to_be_full) {
         assert_true(allocate_in_slab(64) != 0);
     }
     // And when the current slab is to be one no more.
-    assert_true(heap_free_hot(heap, blocks[5]));
+    assert_true(heap_world_lend(&world, heap, blocks[5]));
     heap_return_lent(heap, heap_current_slab(heap, slab->class_index));
     assert_int_equal(slab->used_count, slab->capacity_count - 1U);
     assert_int_equal(kind_of(blocks[5]), HEAP_BLOCK_NONE);
@@ -309,7 +309,7 @@ CASE(a_lent_block_comes_back_to_a_slab_that_somebody_is_looking_at) {
     unsigned count;
     pthread_t other;
     struct slab *const slab = full_slab(blocks, &count);
-    assert_true(heap_free_hot(heap, blocks[3]));
+    assert_true(heap_world_lend(&world, heap, blocks[3]));
     slab_set_owner(slab, 0);
     assert_int_equal(pthread_create(&other, NULL, put_back_soon, slab), 0);
     heap_return_lent(heap, heap_current_slab(heap, slab->class_index));
@@ -324,7 +324,7 @@ CASE(a_lent_block_that_is_freed_again_stops_the_program) {
     static uintptr_t blocks[MALLOW_SLAB_CAPACITY_MAX];
     unsigned count;
     (void)full_slab(blocks, &count);
-    assert_true(heap_free_hot(heap, blocks[3]));
+    assert_true(heap_world_lend(&world, heap, blocks[3]));
     assert_true(dies(release_here, blocks[3], "double free of"));
     assert_true(dies(release_elsewhere, blocks[3], "double free of"));
     struct slab *const slab = heap_fast_slab(heap, blocks[3]);

@@ -107,7 +107,7 @@ CASE(a_lent_block_finds_its_way_back) {
     struct slab *const full = heap_fast_slab(world.heap, lent);
     struct slab *const current = heap_current_slab(world.heap, class_index);
     slab_cool(current);
-    assert_true(heap_free_hot(world.heap, lent));
+    assert_true(heap_world_lend(&world, world.heap, lent));
     assert_true(heap_rest_class(world.heap, class_index));
     assert_true(heap_is_lent(full, slab_index_of(full, lent))); // so a second free is found
     assert_true(heap_free(&world.shared, world.heap, many[101])); // it ceases to be full
