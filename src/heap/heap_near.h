@@ -11,6 +11,12 @@
 
 #include "heap/heap.h"
 
+// Where a block that begins in the first slice of a slab in the primary arena is, as most do.
+struct heap_near_place {
+    struct slab *slab;
+    size_t index;
+};
+
 // Frees a block of a full slab of this heap by lending it to the class's current slab, as the next
 // to be handed out, if that has no hot block: the cache has it, and the slab stays full. Where a
 // program replaces blocks of a large population, that is nearly every free. False: nothing done.
@@ -52,8 +58,8 @@ MALLOW_INLINE uint64_t heap_near_whole(size_t word_index, size_t capacity) {
     return likely(rest >= 64) ? ~UINT64_C(0) : (UINT64_C(1) << rest) - 1;
 }
 
-// Whether the owner of a slab knows that a block is free. The hot block first: its bit is set before
-// it ceases to be one.
+// Whether the owner of a slab knows that a block is free. The hot block first: its bit is set
+// before it ceases to be one.
 MALLOW_RACY_READ static inline bool heap_near_is_free(const struct slab *slab, uintptr_t address,
                                                       size_t index) {
     const bool is_hot = atomic_load_explicit(&slab->hot, memory_order_acquire) != 0 &&
@@ -68,20 +74,21 @@ MALLOW_RACY_READ static inline bool heap_near_is_free(const struct slab *slab, u
 // no free block but one that it may have lent. In a pending one the owner looks, before it uses a
 // word or gives the slab up (heap_check_twice): there only a block of the word in use is looked at
 // here.
-MALLOW_INLINE enum heap_near heap_near_remote(struct slab *slab, uintptr_t flags,
+MALLOW_INLINE enum heap_near heap_near_remote(struct heap_near_place place, uintptr_t flags,
                                               struct slab_remote *remote, uintptr_t address,
-                                              size_t index, size_t *capacity) {
-    const size_t word_index = index / 64;
+                                              size_t *capacity) {
+    struct slab *const slab = place.slab;
+    const size_t word_index = place.index / 64;
     if (unlikely(slab_has_reused(slab))) {
         return HEAP_NEAR_NOT;
     }
     if ((flags & SLAB_OWNER_FULL) == 0 &&
         ((flags & SLAB_OWNER_PENDING) == 0 || word_index == slab_word_index(slab)) &&
-        unlikely(heap_near_is_free(slab, address, index))) {
+        unlikely(heap_near_is_free(slab, address, place.index))) {
         return HEAP_NEAR_NOT;
     }
     *capacity = slab_capacity(slab); // the slab may be gone once the bit is set
-    if (unlikely(!slab_remote_set(remote, index))) {
+    if (unlikely(!slab_remote_set(remote, place.index))) {
         return HEAP_NEAR_NOT;
     }
     const uint64_t word = atomic_load_explicit(&remote->bits[word_index], memory_order_relaxed);
@@ -89,12 +96,6 @@ MALLOW_INLINE enum heap_near heap_near_remote(struct slab *slab, uintptr_t flags
                ? HEAP_NEAR_QUIET
                : HEAP_NEAR_MARKED;
 }
-
-// Where a block that begins in the first slice of a slab in the primary arena is, as most do.
-struct heap_near_place {
-    struct slab *slab;
-    size_t index;
-};
 
 // False: no such begins at `address`.
 MALLOW_INLINE bool heap_near_find(const struct heap_shared *shared, uintptr_t address,
@@ -136,7 +137,7 @@ MALLOW_INLINE enum heap_near heap_near_free(const struct heap_shared *shared, st
     if (unlikely(owner == NULL || heap_is_abandoned(owner))) {
         return HEAP_NEAR_NOT;
     }
-    return heap_near_remote(slab, flags, remote, address, place.index, capacity);
+    return heap_near_remote(place, flags, remote, address, capacity);
 }
 
 #endif
