@@ -30,7 +30,9 @@ MALLOW_INLINE bool heap_near_lend(struct heap *heap, struct slab *slab, uintptr_
         return false;
     }
     // All bits of a full slab are clear, and none of its blocks is lent: it is live.
-    __atomic_store_n(&slab->reused, 1, __ATOMIC_RELAXED);
+    if (!slab_has_reused(slab)) { // else its line stays as it is
+        __atomic_store_n(&slab->reused, 1, __ATOMIC_RELAXED);
+    }
     slab_set_last(current, address);
     slab_set_hot(current, true);
     return true;
