@@ -50,8 +50,8 @@ static MALLOW_COLD void *api_exhausted(size_t size, struct api_layout layout, bo
     return api_fail(ENOMEM);
 }
 
-MALLOW_INLINE void *api_allocate_slow(size_t size, struct heap *heap, bool zeroed,
-                                      const void *caller) {
+static MALLOW_NOINLINE void *api_allocate_slow(size_t size, struct heap *heap, bool zeroed,
+                                               const void *caller) {
     static const struct api_layout plain = {1, 0};
     if (unlikely(size > (size_t)PTRDIFF_MAX)) {
         return api_fail(ENOMEM);
@@ -75,23 +75,15 @@ MALLOW_INLINE void *api_allocate_slow(size_t size, struct heap *heap, bool zeroe
     return (void *)address;
 }
 
+// No frame: each call from here is the last.
 MALLOW_INTERNAL MALLOW_NOINLINE void *api_malloc_slow(size_t size, struct heap *heap) {
-    if (size <= MALLOW_SMALL_BYTES_MAX && !heap_is_empty(heap)) {
-        // Mostly the current slab only has to go on to another word of its bitmap.
-        uintptr_t address = 0;
-        heap_gate_enter(heap);
-        struct slab *const slab = heap_fast_current(heap, size);
-        const bool found = slab_find_room(slab);
-        if (found) {
-            heap_check_word(heap, slab);
-            (void)slab_take(slab, &address);
-        }
-        heap_gate_leave(heap);
-        if (found) {
+    uintptr_t address = 0;
+    if (size <= MALLOW_SMALL_BYTES_MAX) {
+        if (likely(heap_near_take(heap, heap_fast_current(heap, size), &address))) {
             return (void *)address;
         }
     } else if (size <= MALLOW_SINGLE_SLICE_BLOCK_MAX) {
-        const uintptr_t address = heap_take_medium(heap, size);
+        address = heap_take_medium(heap, size);
         if (likely(address != 0)) {
             return (void *)address;
         }

@@ -54,6 +54,24 @@ MALLOW_INLINE void heap_gate_leave(struct heap *heap) {
     atomic_store_explicit(&heap->busy, 0, memory_order_release);
 }
 
+// Enters, unless somebody has yet to be answered or waited for; false: not entered. Calls nothing.
+MALLOW_INLINE bool heap_gate_try_enter(struct heap *heap) {
+    atomic_store_explicit(&heap->busy, 1, memory_order_relaxed);
+    atomic_signal_fence(memory_order_seq_cst);
+    const uint32_t visit = atomic_load_explicit(&heap->visit, memory_order_relaxed);
+    if (likely(visit == GATE_OPEN)) {
+        return true;
+    }
+    if (visit == GATE_GRANTED) {
+        atomic_exchange_explicit(&heap->busy, 1, memory_order_seq_cst); // a fence
+        if (atomic_load_explicit(&heap->visit, memory_order_seq_cst) != GATE_INSIDE) {
+            return true;
+        }
+    }
+    heap_gate_leave(heap);
+    return false;
+}
+
 // A block of more than MALLOW_SMALL_BYTES_MAX and at most MALLOW_SINGLE_SLICE_BLOCK_MAX bytes, out
 // of the word that its class takes from; 0: take the slow path. Through the gate, as all of those.
 MALLOW_INLINE uintptr_t heap_take_medium(struct heap *heap, size_t size) {
@@ -63,8 +81,7 @@ MALLOW_INLINE uintptr_t heap_take_medium(struct heap *heap, size_t size) {
     }
     struct slab *const slab = medium->current[size_class_of(size) - MALLOW_DIRECT_CLASS_COUNT];
     uintptr_t address = 0;
-    if (likely(slab != NULL)) {
-        heap_gate_enter(heap);
+    if (likely(slab != NULL) && likely(heap_gate_try_enter(heap))) {
         if (!slab_take(slab, &address)) {
             address = 0;
         }

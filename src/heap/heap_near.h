@@ -1,15 +1,35 @@
 // SPDX-License-Identifier: MIT
-// The frees next to the fast path: of another thread's block, and of a block of a slab in which
-// other threads have freed. In programs that hand blocks on, that is every free.
+// Next to the fast path: what follows most often where that gives up. A malloc whose word has no
+// free block goes on to another word of its slab; a free of another thread's block, or in a slab in
+// which other threads have freed, sets a bit.
 //
 // Owns     nothing.
-// Threads  any; it need have no heap.
-// Holds    as the fast path, nothing but the start of a live block is freed. What is more than a
-//          bit is left to functions.
+// Threads  taking: the heap's own. Freeing: any; it need have no heap.
+// Holds    as on the fast path, nothing but the start of a live block is freed. Nothing is called:
+//          whatever is more is left to others, before anything has been done or after a bit is set.
 #ifndef MALLOW_HEAP_HEAP_NEAR_H
 #define MALLOW_HEAP_HEAP_NEAR_H
 
-#include "heap/heap.h"
+#include "heap/heap_gate.h"
+
+// ---- Taking -------------------------------------------------------------------------------------
+
+// A block of another word of the current slab; false: nothing done. Not where other threads have
+// freed blocks of it, nor where it is worth more to open some (slab_find_room).
+MALLOW_INLINE bool heap_near_take(struct heap *heap, struct slab *slab, uintptr_t *address) {
+    if (slab_is_out(slab) || !heap_gate_try_enter(heap)) {
+        return false;
+    }
+    const bool found = (slab_owner(slab) & SLAB_OWNER_PENDING) == 0 && slab_is_roomy(slab) &&
+                       slab_next_word(slab);
+    if (found) {
+        (void)slab_take(slab, address);
+    }
+    heap_gate_leave(heap);
+    return found;
+}
+
+// ---- Freeing ------------------------------------------------------------------------------------
 
 // Where a block that begins in the first slice of a slab in the primary arena is, as most do.
 struct heap_near_place {

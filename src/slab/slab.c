@@ -21,12 +21,6 @@ static size_t slab_color(uintptr_t address, size_t block_bytes) {
     return ((address >> MALLOW_SLICE_SHIFT) * step) & (SLAB_COLOR_BYTES - 1);
 }
 
-static void slab_set_word(struct slab *slab, unsigned word_index) {
-    slab->word = &slab->bits[word_index];
-    __atomic_store_n(&slab->word_index, (uint8_t)word_index, __ATOMIC_RELAXED);
-    slab->word_base = slab->start_address + word_index * 64 * slab->block_bytes;
-}
-
 MALLOW_INTERNAL void slab_init(struct slab *slab, uintptr_t address, unsigned class_index,
                                uintptr_t owner) {
     const size_t block_bytes = size_class_bytes(class_index);
@@ -123,32 +117,12 @@ MALLOW_INTERNAL void slab_clear(struct slab *slab) {
 }
 
 MALLOW_INTERNAL bool slab_find_word(struct slab *slab) {
-    if (slab_is_out(slab)) {
-        return false; // a full slab is not looked through
-    }
-    // From the current word on and around: the blocks that were handed out together stay together.
-    const uint64_t *const end = &slab->bits[slab->word_count];
-    const uint64_t *word = slab->word;
-    while (word < end && *word == 0) {
-        word++;
-    }
-    if (word == end) {
-        for (word = slab->bits; word < slab->word && *word == 0; word++) {
-        }
-        if (word == slab->word) {
-            return false;
-        }
-    }
-    slab_set_word(slab, (unsigned)(word - slab->bits));
-    return true;
+    return !slab_is_out(slab) && slab_next_word(slab); // a full slab is not looked through
 }
 
 MALLOW_INTERNAL bool slab_find_room(struct slab *slab) {
-    if (!slab_find_word(slab)) {
-        return false;
-    }
-    return !slab_can_open(slab) || bits_count(*slab->word) >= SLAB_WORD_WORTH ||
-           (slab->capacity_count - slab->used_count % SLAB_CURRENT) * 8 >= slab->capacity_count;
+    return slab_find_word(slab) &&
+           (bits_count(*slab->word) >= SLAB_WORD_WORTH || slab_is_roomy(slab));
 }
 
 MALLOW_RACY_READ MALLOW_INTERNAL unsigned slab_count_used(const struct slab *slab) {

@@ -165,10 +165,6 @@ MALLOW_INLINE unsigned slab_word_index(const struct slab *slab) {
 // Moves `word` to a bitmap word with a free block; false if there is none.
 MALLOW_INTERNAL bool slab_find_word(struct slab *slab);
 
-// The same; but for a slab that could be opened further, true only if the word has many, or an
-// eighth of what is open is free: to hand out a few and be asked again costs more than a page.
-MALLOW_INTERNAL bool slab_find_room(struct slab *slab);
-
 // Blocks that are not free here, counted.
 MALLOW_INTERNAL unsigned slab_count_used(const struct slab *slab);
 
@@ -193,6 +189,41 @@ MALLOW_INLINE bool slab_can_open(const struct slab *slab) {
 // Whether no open block of a slab is free, counted: a hot one counts as used.
 MALLOW_INLINE bool slab_is_out(const struct slab *slab) {
     return slab->used_count % SLAB_CURRENT == slab->capacity_count;
+}
+
+// The same; but for a slab that could be opened further, true only if the word has many, or an
+// eighth of what is open is free: to hand out a few and be asked again costs more than a page.
+MALLOW_INTERNAL bool slab_find_room(struct slab *slab);
+
+// Whether an eighth of what is open is free, or all is open: the cheaper half of slab_find_room.
+MALLOW_INLINE bool slab_is_roomy(const struct slab *slab) {
+    return !slab_can_open(slab) ||
+           (slab->capacity_count - slab->used_count % SLAB_CURRENT) * 8 >= slab->capacity_count;
+}
+
+MALLOW_INLINE void slab_set_word(struct slab *slab, unsigned word_index) {
+    slab->word = &slab->bits[word_index];
+    __atomic_store_n(&slab->word_index, (uint8_t)word_index, __ATOMIC_RELAXED);
+    slab->word_base = slab->start_address + word_index * 64 * slab->block_bytes;
+}
+
+// slab_find_word where a block is known to be free, or hot. From the current word on and around:
+// the blocks that were handed out together stay together.
+MALLOW_INLINE bool slab_next_word(struct slab *slab) {
+    const uint64_t *const end = &slab->bits[slab->word_count];
+    const uint64_t *word = slab->word;
+    while (word < end && *word == 0) {
+        word++;
+    }
+    if (word == end) {
+        for (word = slab->bits; word < slab->word && *word == 0; word++) {
+        }
+        if (word == slab->word) {
+            return false;
+        }
+    }
+    slab_set_word(slab, (unsigned)(word - slab->bits));
+    return true;
 }
 
 // Index of the block that `address` is the start of, for an address in the slab's span; SIZE_MAX
