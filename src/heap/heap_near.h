@@ -82,8 +82,9 @@ MALLOW_INLINE uint64_t heap_near_whole(size_t word_index, size_t capacity) {
 
 // Whether the owner of a slab knows that a block is free. The hot block first: its bit is set
 // before it ceases to be one.
-MALLOW_RACY_READ static inline bool heap_near_is_free(const struct slab *slab, uintptr_t address,
-                                                      size_t index) {
+MALLOW_RACY_READ static __attribute__((unused)) bool heap_near_is_free(const struct slab *slab,
+                                                                       uintptr_t address,
+                                                                       size_t index) {
     const bool is_hot = atomic_load_explicit(&slab->hot, memory_order_acquire) != 0 &&
                         atomic_load_explicit(&slab->last, memory_order_acquire) == address;
     const uint64_t word = *(const volatile uint64_t *)&slab->bits[index / 64];
