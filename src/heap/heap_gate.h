@@ -45,7 +45,8 @@ MALLOW_INTERNAL void heap_gate_meet(struct heap *heap);
 MALLOW_INLINE void heap_gate_enter(struct heap *heap) {
     atomic_store_explicit(&heap->busy, 1, memory_order_relaxed);
     atomic_signal_fence(memory_order_seq_cst);
-    if (unlikely(atomic_load_explicit(&heap->visit, memory_order_relaxed) != GATE_OPEN)) {
+    // Acquire: what a visitor who has left has done comes before what follows here.
+    if (unlikely(atomic_load_explicit(&heap->visit, memory_order_acquire) != GATE_OPEN)) {
         heap_gate_meet(heap);
     }
 }
@@ -58,7 +59,7 @@ MALLOW_INLINE void heap_gate_leave(struct heap *heap) {
 MALLOW_INLINE bool heap_gate_try_enter(struct heap *heap) {
     atomic_store_explicit(&heap->busy, 1, memory_order_relaxed);
     atomic_signal_fence(memory_order_seq_cst);
-    const uint32_t visit = atomic_load_explicit(&heap->visit, memory_order_relaxed);
+    const uint32_t visit = atomic_load_explicit(&heap->visit, memory_order_acquire);
     if (likely(visit == GATE_OPEN)) {
         return true;
     }

@@ -48,6 +48,26 @@ CASE(a_thread_that_finds_itself_asked_grants_and_needs_no_grace) {
     heap_gate_leave(&heap);
 }
 
+CASE(a_thread_in_a_hurry_enters_unless_it_has_to_answer_or_to_wait) {
+    begin();
+    assert_true(heap_gate_try_enter(&heap));
+    assert_int_equal(atomic_load(&heap.busy), 1);
+    heap_gate_leave(&heap);
+    heap_gate_ask(&heap);
+    assert_false(heap_gate_try_enter(&heap)); // asked
+    assert_int_equal(atomic_load(&heap.busy), 0);
+    assert_int_equal(atomic_load(&heap.visit), GATE_ASKED);
+    heap_gate_enter(&heap);
+    heap_gate_leave(&heap);
+    assert_true(heap_gate_try_enter(&heap)); // granted
+    assert_false(heap_gate_visit(&heap, false));
+    heap_gate_leave(&heap);
+    assert_true(heap_gate_visit(&heap, false));
+    assert_false(heap_gate_try_enter(&heap)); // a visitor is inside
+    assert_int_equal(atomic_load(&heap.busy), 0);
+    heap_gate_end(&heap);
+}
+
 CASE(a_heap_without_a_thread_has_no_gate) {
     begin();
     atomic_store(&heap.state, HEAP_ABANDONED);
@@ -78,7 +98,9 @@ static void work_inside(void) {
 static void *go_in_and_out(void *pause) {
     uint64_t rounds = 0;
     while (!atomic_load_explicit(&stop, memory_order_relaxed)) {
-        heap_gate_enter(&heap);
+        if (rounds % 2 == 0 || !heap_gate_try_enter(&heap)) {
+            heap_gate_enter(&heap);
+        }
         work_inside();
         heap_gate_leave(&heap);
         for (volatile unsigned i = 0; i < 60; i++) { // outside for most of the time
@@ -140,6 +162,7 @@ int main(void) {
         cmocka_unit_test(nobody_enters_who_has_not_asked),
         cmocka_unit_test(nobody_enters_while_the_thread_is_at_work),
         cmocka_unit_test(a_thread_that_finds_itself_asked_grants_and_needs_no_grace),
+        cmocka_unit_test(a_thread_in_a_hurry_enters_unless_it_has_to_answer_or_to_wait),
         cmocka_unit_test(a_heap_without_a_thread_has_no_gate),
         cmocka_unit_test(a_busy_thread_and_a_visitor_are_never_in_at_once),
         cmocka_unit_test(nor_are_a_thread_that_sleeps_now_and_then_and_a_patient_visitor),
