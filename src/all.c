@@ -74,6 +74,7 @@
 
 #include "process/process_options.c"
 #include "process/process_foreign.c"
+#include "process/process_beat.c"
 #include "process/process_shed.c"
 #include "process/process_limit.c"
 #include "process/process_report.c"

@@ -64,6 +64,29 @@ MW_API int mw_shed_register(mw_shed_function function, void *argument);
 // unless it is the function itself that calls. 0 or ENOENT. May wait for a round on another thread.
 MW_API int mw_shed_unregister(mw_shed_function function, void *argument);
 
+// ---- Heartbeat ----------------------------------------------------------------------------------
+
+// For programs that put frees off, such as reference counting in bounded steps: a function that is
+// called again and again as they allocate. `beat` counts the calls of the process from 1. `force`: a
+// request is about to fail and will be tried once more, or mw_collect(true) was called: free all that
+// waits; else a bounded part of it.
+typedef void (*mw_heartbeat_function)(bool force, uint64_t beat, void *argument);
+
+// Registers the one function. It is called by every allocation that finds no block at hand: so on each
+// thread at the latest when its live blocks of one size class have grown by 1,216 or by 128 KiB since
+// the last call, and with every block above 64 KiB. The same calls in the same order have it called at
+// the same ones, where the program has one thread and MALLOW_BACKGROUND=0. A thread that exists already
+// and is not the calling one hears of it when its heap next grows. It runs as a function of
+// mw_shed_register does, but on several threads at once if they allocate; what it allocates itself
+// does not call it. Heaps of mallow/heap.h call it as they grow, those with a reserve never. Without one,
+// no call costs more.
+// 0, EINVAL (no function) or EEXIST (there is one). errno is kept.
+MW_API int mw_heartbeat_register(mw_heartbeat_function function, void *argument);
+
+// Takes it off; when the call returns no other thread is in it, and it will not be called again. 0 or
+// ENOENT. May wait for other threads, and must not be called by two that are in the function.
+MW_API int mw_heartbeat_unregister(void);
+
 #ifdef __cplusplus
 }
 #endif

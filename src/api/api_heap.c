@@ -158,7 +158,7 @@ static void api_heap_attend(struct heap_own *own, uint64_t entries, const void *
     }
     if (own->heap->attention) {
         own->heap->attention = false;
-        process_attend(process);
+        (void)process_attend(process); // a heartbeat comes with growth alone
     }
     heap_settle(own->shared, entries);
     process_poll(process, caller, entries);

@@ -16,6 +16,14 @@ int mw_shed_unregister(mw_shed_function function, void *argument) {
     return process_shed_remove(&process_ready()->shed, function, argument);
 }
 
+int mw_heartbeat_register(mw_heartbeat_function function, void *argument) {
+    return process_beat_add(process_ready(), function, argument);
+}
+
+int mw_heartbeat_unregister(void) {
+    return process_beat_remove(process_ready());
+}
+
 bool mw_limits_get(struct mw_limits *limits) {
     const struct process *const process = process_ready();
     const struct os_charge *const charge = &process->os.charge;

@@ -16,6 +16,7 @@
 #include "slab/size_class.h"
 
 size_t mw_collect(bool force) {
+    (void)process_beat_run(process_ready(), force);
     return process_collect(force);
 }
 

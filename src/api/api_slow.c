@@ -14,7 +14,7 @@ MALLOW_INTERNAL MALLOW_COLD void *api_fail(int error) {
 // What became due while this thread's heap grew.
 static MALLOW_COLD void api_attend(struct heap *heap) {
     heap->attention = false;
-    process_attend(process_ready());
+    heap->attention = process_attend(process_ready());
 }
 
 // Runs an allocation in the calling thread's heap, or in the fallback heap, held for as long as it

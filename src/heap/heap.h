@@ -63,6 +63,7 @@ struct heap {
     uint32_t steal_cursor;                          // next class to look for a spare slab in
     uint8_t refused;                                // enum heap_refused
     bool attention;                                 // an event of os_charge is due
+    bool beating;                                   // its thread is in the program's heartbeat
     struct heap_resting *resting;                   // NULL until a class first rests (heap_rest.h)
     struct reserve *reserve;                        // where all spans come from; NULL: the arenas,
                                                     // without an allowance

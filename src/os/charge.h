@@ -31,8 +31,9 @@ enum os_charge_level {
     OS_CHARGE_LEVELS,
 };
 
-// What there is to do for the process, in `events`.
-enum { OS_CHARGE_SHED_DUE = 1, OS_CHARGE_POLL_DUE = 2 };
+// What there is to do for the process, in `events`. BEAT: with every slow allocation, as long as it
+// is set.
+enum { OS_CHARGE_SHED_DUE = 1, OS_CHARGE_POLL_DUE = 2, OS_CHARGE_BEAT = 4 };
 
 struct os_charge {
     _Atomic(uint64_t) held_bytes;

@@ -198,6 +198,8 @@ MALLOW_INTERNAL struct heap *process_enter(void) {
     if (atomic_load_explicit(&process->shared.heap_count, memory_order_relaxed) > 1) {
         atomic_store_explicit(&heap->thread, os_thread_number(), memory_order_relaxed);
     }
+    heap->attention =
+        atomic_load_explicit(&process->os.charge.events, memory_order_relaxed) != 0;
     // The heap first: setting a key beyond the first block of them allocates.
     heap_thread.heap_offset = (uintptr_t)heap - (uintptr_t)&heap_empty;
     if (process->key_valid) {

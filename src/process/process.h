@@ -14,6 +14,7 @@
 
 #include "heap/heap.h"
 #include "observe/snapshot.h"
+#include "process/process_beat.h"
 #include "process/process_limit.h"
 #include "process/process_options.h"
 #include "process/process_shed.h"
@@ -36,6 +37,7 @@ struct process {
     struct process_options options;
     struct process_limit limit;
     struct process_shed shed;
+    struct process_beat beat;
     struct os_lock start_lock;       // for raising the phase
     struct os_lock fallback_lock;    // one thread at a time in the fallback heap
     _Atomic(struct heap *) fallback; // of threads that have none: too early, or after their end;

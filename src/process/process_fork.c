@@ -44,6 +44,7 @@ static void process_fork_parent(void) {
 static void process_fork_child(void) {
     struct process *const process = process_ready();
     process_shed_fork_child(&process->shed);
+    process_beat_fork_child(process);
     arena_fork_child(&process->arenas);
     os_lock_renew(&process->thins.lock);
     os_lock_renew(&process->fallback_lock);

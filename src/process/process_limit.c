@@ -186,9 +186,10 @@ static void limit_poll(struct process *process) {
 
 // ---- What is due --------------------------------------------------------------------------------
 
-MALLOW_INTERNAL void process_attend(struct process *process) {
+MALLOW_INTERNAL bool process_attend(struct process *process) {
     struct os_charge *const charge = &process->os.charge;
-    const uint32_t events = atomic_exchange_explicit(&charge->events, 0, memory_order_relaxed);
+    const uint32_t events =
+        atomic_fetch_and_explicit(&charge->events, OS_CHARGE_BEAT, memory_order_relaxed);
     if ((events & OS_CHARGE_POLL_DUE) != 0) {
         limit_poll(process);
     }
@@ -198,12 +199,18 @@ MALLOW_INTERNAL void process_attend(struct process *process) {
         (void)process_shed_run(&process->shed, MALLOW_SHED_SOFT_LIMIT,
                                held > soft ? held - soft : 0, held);
     }
+    if ((events & OS_CHARGE_BEAT) != 0) {
+        (void)process_beat_run(process, false);
+    }
+    return (events & OS_CHARGE_BEAT) != 0;
 }
 
 MALLOW_INTERNAL bool process_shed_for(struct process *process, size_t wanted_bytes) {
     const uint64_t held =
         atomic_load_explicit(&process->os.charge.held_bytes, memory_order_relaxed);
-    // What is more than all that is held cannot be made room for.
-    return wanted_bytes <= held &&
-           process_shed_run(&process->shed, MALLOW_SHED_REFUSED, wanted_bytes, held);
+    if (wanted_bytes > held) { // what is more than all that is held cannot be made room for
+        return false;
+    }
+    const bool beaten = process_beat_run(process, true);
+    return process_shed_run(&process->shed, MALLOW_SHED_REFUSED, wanted_bytes, held) || beaten;
 }

@@ -34,8 +34,8 @@ MALLOW_INTERNAL void process_limit_apply(struct process *process, enum process_l
 MALLOW_INTERNAL void process_limit_print(const struct process *process, int fd);
 
 // Does what os_charge's events ask for: looks at pressure, calls the program's functions. No lock
-// held, and not inside a heap.
-MALLOW_INTERNAL void process_attend(struct process *process);
+// held, and not inside a heap. True: there is more to do with every slow allocation (a heartbeat).
+MALLOW_INTERNAL bool process_attend(struct process *process);
 
 // A request is about to fail. True: the program has shed something, try again.
 MALLOW_INTERNAL bool process_shed_for(struct process *process, size_t wanted_bytes);

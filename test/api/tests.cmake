@@ -21,6 +21,7 @@ mallow_preloaded(api.aliases check api/test_aliases.c)
 
 mallow_linked(api.limit check api/test_limit.c)
 mallow_linked(api.heap_limits check api/test_heap_limits.c)
+mallow_linked(api.heartbeat check api/test_heartbeat.c)
 mallow_preloaded(api.limit_new "check;native" api/test_limit_new.cc)
 if(NOT MALLOW_SANITIZE)
     set_property(TEST api.limit_new APPEND PROPERTY ENVIRONMENT MALLOW_LIMIT=40M)
