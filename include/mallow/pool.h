@@ -15,7 +15,7 @@
 //     run beside the owner's and beside each other.
 //
 // Two libraries hold these calls. libmallow has all of them. libmallow-pool.a is freestanding: it
-// needs no libc but memset and memcpy, takes its memory from the caller, and has all but those
+// needs no other library, libc neither, takes its memory from the caller, and has all but those
 // marked HOSTED.
 #ifndef MALLOW_POOL_H
 #define MALLOW_POOL_H

@@ -76,7 +76,10 @@ struct mw_dispatch *mw_dispatch_create_in(const struct mw_dispatch_config *confi
         (uintptr_t)memory % DISPATCH_ALIGNMENT != 0) {
         return NULL;
     }
-    __builtin_memset(memory, 0, needed);
+    unsigned char *next = memory;
+    for (size_t i = 0; i < needed; i++) { // no memset: there may be no libc
+        next[i] = 0;
+    }
     struct mw_dispatch *const dispatch = memory;
     dispatch->config = *config;
     if (config->horizon == 0) {
@@ -87,7 +90,6 @@ struct mw_dispatch *mw_dispatch_create_in(const struct mw_dispatch_config *confi
     }
     dispatch->random = config->seed * UINT64_C(0x9E3779B97F4A7C15) + 1;
     dispatch->random += dispatch->random == 0; // the one state that draws nothing
-    unsigned char *next = memory;
     next += bits_align_up(sizeof *dispatch, DISPATCH_ALIGNMENT);
     dispatch->views = (struct dispatch_view *)(void *)next;
     next += config->core_count * config->class_count * sizeof(struct dispatch_view);

@@ -108,16 +108,24 @@ static void pool_memory_add(struct mw_pool *pool, struct pool_memory *memory) {
     }
 }
 
+MALLOW_INTERNAL void pool_create_none(struct mw_pool **pool, size_t *problem) {
+    if (pool != NULL) {
+        *pool = NULL;
+    }
+    if (problem != NULL) {
+        *problem = MW_POOL_NO_CLASS;
+    }
+}
+
 MALLOW_INTERNAL enum mw_pool_status pool_create_checked(const struct mw_pool_config *config,
                                                         struct mw_pool **result,
                                                         size_t *problem) {
     size_t unused;
     problem = problem != NULL ? problem : &unused;
-    *problem = MW_POOL_NO_CLASS;
+    pool_create_none(result, problem);
     if (config == NULL || result == NULL) {
         return MW_POOL_NULL_ARGUMENT;
     }
-    *result = NULL;
     struct pool_layout layout;
     enum mw_pool_status status = pool_layout_begin(&layout, config, problem);
     if (status == MW_POOL_OK) {
@@ -145,13 +153,10 @@ MALLOW_INTERNAL enum mw_pool_status pool_create_checked(const struct mw_pool_con
 
 enum mw_pool_status mw_pool_create_in(const struct mw_pool_config *config, struct mw_pool **pool,
                                       size_t *problem_class) {
-    if (config != NULL && (config->prefault || config->lock)) {
-        if (pool != NULL) {
-            *pool = NULL;
-        }
-        return MW_POOL_NEEDS_HOST;
-    }
-    return pool_create_checked(config, pool, problem_class);
+    pool_create_none(pool, problem_class);
+    return config != NULL && (config->prefault || config->lock)
+               ? MW_POOL_NEEDS_HOST
+               : pool_create_checked(config, pool, problem_class);
 }
 
 static bool pool_overlaps(const struct mw_pool *pool, uintptr_t start, size_t bytes) {

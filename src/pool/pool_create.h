@@ -5,6 +5,9 @@
 
 #include "pool/pool_layout.h"
 
+// What a creation that fails leaves in its results; either may be NULL.
+MALLOW_INTERNAL void pool_create_none(struct mw_pool **pool, size_t *problem);
+
 // As mw_pool_create_in, whatever is asked of the host.
 MALLOW_INTERNAL enum mw_pool_status pool_create_checked(const struct mw_pool_config *config,
                                                         struct mw_pool **result, size_t *problem);

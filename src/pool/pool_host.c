@@ -69,10 +69,10 @@ static enum mw_pool_status pool_range_get(const struct mw_pool_config *config, s
 
 enum mw_pool_status mw_pool_create(const struct mw_pool_config *config, struct mw_pool **pool,
                                    size_t *problem_class) {
+    pool_create_none(pool, problem_class);
     if (config == NULL || pool == NULL) {
         return MW_POOL_NULL_ARGUMENT;
     }
-    *pool = NULL;
     struct mw_pool_planned plan;
     enum mw_pool_status status = mw_pool_plan(config, &plan, NULL);
     if (problem_class != NULL) {
@@ -132,7 +132,7 @@ enum mw_pool_status mw_pool_destroy(struct mw_pool *pool) {
     if (!pool_is_valid(pool)) {
         return MW_POOL_NOT_A_POOL;
     }
-    const bool locked = pool->lock;
+    const bool locked = pool->lock; // what was attached may be so too, but not by us
     struct pool_memory memories[MW_POOL_MEMORIES_MAX]; // the pool goes with one of them
     const size_t count = pool->memory_count;
     for (size_t i = 0; i < count; i++) {
@@ -141,17 +141,19 @@ enum mw_pool_status mw_pool_destroy(struct mw_pool *pool) {
     pool->magic = 0;
     bool all = true;
     for (size_t i = 0; i < count; i++) {
-        all = pool_give_up(&memories[i], locked) && all;
+        all = pool_give_up(&memories[i], locked && memories[i].start == (uintptr_t)pool) && all;
     }
     return all ? MW_POOL_OK : MW_POOL_UNMAP_FAILED;
 }
 
 enum mw_pool_status mw_pool_set_create(const struct mw_pool_config *config, size_t pool_count,
                                        struct mw_pool_set **set) {
+    if (set != NULL) {
+        *set = NULL;
+    }
     if (config == NULL || set == NULL) {
         return MW_POOL_NULL_ARGUMENT;
     }
-    *set = NULL;
     size_t bytes = 0, alignment = 0;
     enum mw_pool_status status = mw_pool_set_plan(config, pool_count, &bytes, &alignment);
     if (status != MW_POOL_OK) {

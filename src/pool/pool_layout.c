@@ -235,10 +235,10 @@ MALLOW_INTERNAL void pool_layout_again(struct pool_layout *layout, const struct 
 
 // ---- Placing ------------------------------------------------------------------------------------
 
-MALLOW_INTERNAL size_t pool_layout_class_bytes(const struct pool_layout *layout, size_t count) {
+MALLOW_INTERNAL size_t pool_layout_class_bytes(bool remote, size_t count) {
     const size_t words = pool_word_count(count) * sizeof(uint64_t);
     const size_t groups = pool_group_count(count);
-    return layout->remote
+    return remote
                ? 2 * words + groups * (sizeof(struct pool_group) + sizeof(struct pool_remote))
                : words + groups * sizeof(struct pool_group);
 }
@@ -323,7 +323,7 @@ static size_t pool_fit(const struct pool_layout *layout, size_t bytes, size_t bl
     size_t low = 0, high = bytes / block_bytes;
     while (low < high) {
         const size_t count = high - (high - low) / 2;
-        if (pool_layout_class_bytes(layout, count) <= bytes - count * block_bytes) {
+        if (pool_layout_class_bytes(layout->remote, count) <= bytes - count * block_bytes) {
             low = count;
         } else {
             high = count - 1;

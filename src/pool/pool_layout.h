@@ -92,7 +92,7 @@ MALLOW_INTERNAL enum mw_pool_status pool_layout_end(struct pool_layout *layout, 
                                                     size_t *problem);
 
 // Bookkeeping that `count` blocks of a class need: words and groups.
-MALLOW_INTERNAL size_t pool_layout_class_bytes(const struct pool_layout *layout, size_t count);
+MALLOW_INTERNAL size_t pool_layout_class_bytes(bool remote, size_t count);
 
 // Blocks of the largest class.
 MALLOW_INTERNAL size_t pool_layout_largest(const struct pool_layout *layout);

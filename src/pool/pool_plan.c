@@ -72,7 +72,7 @@ static void pool_plan_layout(const struct pool_layout *layout, struct mw_pool_pl
                 .block_bytes = class->block_bytes,
                 .alignment_bytes = class->alignment,
                 .capacity_count = class->count,
-                .metadata_bytes = pool_layout_class_bytes(layout, class->count)};
+                .metadata_bytes = pool_layout_class_bytes(layout->remote, class->count)};
         }
     }
 }
@@ -122,7 +122,6 @@ enum mw_pool_status mw_pool_plan(const struct mw_pool_config *config, struct mw_
 
 static void pool_describe_class(const struct mw_pool *pool, const struct pool_class *class,
                                 struct mw_pool_class_plan *to) {
-    const struct pool_layout layout = {.remote = pool->remote};
     *to = (struct mw_pool_class_plan){.block_bytes = class->lane.block_bytes,
                                       .alignment_bytes = class->alignment,
                                       .capacity_count = class->capacity};
@@ -131,7 +130,8 @@ static void pool_describe_class(const struct mw_pool *pool, const struct pool_cl
             (const struct pool_area *)(uintptr_t)(pool->memories[i] + 1);
         for (size_t place = 0; place < pool->class_count; place++) {
             if (areas[place].owner == class) {
-                to->metadata_bytes += pool_layout_class_bytes(&layout, areas[place].full_count);
+                to->metadata_bytes +=
+                    pool_layout_class_bytes(pool->remote, areas[place].full_count);
             }
         }
     }

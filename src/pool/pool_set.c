@@ -30,10 +30,12 @@ enum mw_pool_status mw_pool_set_plan(const struct mw_pool_config *config, size_t
 MALLOW_INTERNAL enum mw_pool_status pool_set_create_checked(const struct mw_pool_config *config,
                                                             size_t pool_count,
                                                             struct mw_pool_set **result) {
+    if (result != NULL) {
+        *result = NULL;
+    }
     if (config == NULL || result == NULL) {
         return MW_POOL_NULL_ARGUMENT;
     }
-    *result = NULL;
     size_t bytes = 0, alignment = 0;
     enum mw_pool_status status = mw_pool_set_plan(config, pool_count, &bytes, &alignment);
     if (status != MW_POOL_OK) {

@@ -165,7 +165,13 @@ static void locked_memory_is_locked(void)
             (void)*((volatile char *)pool + i);
         }
         CHECK(faults() == before);
-        CHECK(mw_pool_destroy(pool) == MW_POOL_OK);
+        // Attached memory, which may be locked, too, is not unlocked.
+        static _Alignas(64) unsigned char attached[64 << 10];
+        CHECK(mw_pool_attach(pool, attached, sizeof attached) == MW_POOL_OK);
+        begin(-1);
+        const enum mw_pool_status ended = mw_pool_destroy(pool);
+        CHECK(end(1, (long[]){SYS_munmap}));
+        CHECK(ended == MW_POOL_OK);
     }
 }
 

@@ -19,7 +19,8 @@ if(CMAKE_SYSTEM_PROCESSOR STREQUAL "x86_64" AND CMAKE_C_COMPILER_ID STREQUAL "GN
     mallow_add(pool.freestanding "check;plain;native" Python3::Interpreter
                ${CMAKE_CURRENT_SOURCE_DIR}/pool/test_freestanding.py)
     set_tests_properties(pool.freestanding PROPERTIES ENVIRONMENT
-        "TEST_POOL_LIBRARY=$<TARGET_FILE:mallow_pool>;TEST_PROGRAM=$<TARGET_FILE:pool_freestanding>")
+        "TEST_POOL_LIBRARY=$<TARGET_FILE:mallow_pool>;TEST_PROGRAM=$<TARGET_FILE:pool_freestanding>;\
+TEST_POOL_NEEDS=$<IF:$<CONFIG:Release>,,memset memcpy>")
 endif()
 
 # The simulation of bench/, small.

@@ -249,7 +249,19 @@ CASE(memory_that_does_not_do_has_a_status) {
     it.config.prefault = false;
     it.config.lock = true;
     assert_int_equal(mw_pool_create_in(&it.config, &pool, NULL), MW_POOL_NEEDS_HOST);
-    assert_int_equal(mw_pool_create_in(NULL, &pool, NULL), MW_POOL_NULL_ARGUMENT);
+    size_t blamed = 7;
+    pool = (struct mw_pool *)1;
+    assert_int_equal(mw_pool_create_in(&it.config, &pool, &blamed), MW_POOL_NEEDS_HOST);
+    assert_null(pool);
+    assert_int_equal(blamed, MW_POOL_NO_CLASS);
+    blamed = 7;
+    pool = (struct mw_pool *)1;
+    assert_int_equal(mw_pool_create_in(NULL, &pool, &blamed), MW_POOL_NULL_ARGUMENT);
+    assert_null(pool);
+    assert_int_equal(blamed, MW_POOL_NO_CLASS);
+    struct mw_pool_set *set = (struct mw_pool_set *)1;
+    assert_int_equal(mw_pool_set_create_in(NULL, 1, &set), MW_POOL_NULL_ARGUMENT);
+    assert_null(set);
     assert_int_equal(mw_pool_plan(NULL, &it.plan, NULL), MW_POOL_NULL_ARGUMENT);
 }
 
