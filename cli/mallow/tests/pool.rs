@@ -160,8 +160,51 @@ fn errors_name_the_line_and_the_value() {
         sum.contains("99 %") && sum.contains("pool_size=1048576"),
         "{sum}"
     );
+    let path = config(&directory, "pool_size=1M\nclass=16,50\nclass=0,50\n");
+    let sized = said(&mallow(&["pool", "plan", text(&path), "--size", "2M"]));
+    assert!(sized.contains(":3: 'class=0,50': "), "{sized}");
+    let path = config(&directory, "class=16,100\n");
+    let without = said(&mallow(&["pool", "plan", text(&path)]));
+    assert!(!without.contains("''"), "{without}");
+    let sized = mallow(&["pool", "plan", text(&path), "--size", "1M"]);
+    assert!(sized.status.success(), "{}", said(&sized));
+    let path = directory.join("pool.conf");
+    fs::write(&path, b"# caf\xe9\npool_size=1M\nclass=16,100\n").unwrap();
+    assert!(mallow(&["pool", "plan", text(&path)]).status.success());
     let missing = mallow(&["pool", "plan", "/nonexistent.conf"]);
     assert!(said(&missing).contains("/nonexistent.conf"));
+}
+
+/// Every row of the table of budgets is what a pool with so many blocks needs, and refuses.
+fn smaller_pools_refuse_what_the_plan_says(at: &Path, table: &str, counts: &Path, trace: &Path) {
+    let words = fs::read_to_string(counts).unwrap();
+    for percent in [100, 95, 90, 75, 50, 25] {
+        let row = format!("{percent} %");
+        let row = table.lines().find(|line| line.starts_with(&row)).unwrap();
+        let cells: Vec<&str> = row.split_whitespace().collect();
+        let part = |line: &str| match line.split_once(",count=") {
+            None => line.to_string(),
+            Some((size, rest)) => {
+                let (count, rest) = rest.split_at(rest.find(',').unwrap_or(rest.len()));
+                let count = (count.parse::<u64>().unwrap() * percent / 100).max(1);
+                format!("{size},count={count}{rest}")
+            }
+        };
+        let smaller: Vec<String> = words.lines().map(part).collect();
+        let path = at.join("smaller.conf");
+        fs::write(&path, smaller.join("\n")).unwrap();
+        let plan = printed(&mallow(&["pool", "plan", text(&path)]));
+        assert!(
+            plan.contains(&format!("pool      {} bytes", cells[2])),
+            "{row}\n{plan}"
+        );
+        let replayed = mallow(&["pool", "replay", "--pool", text(&path), text(trace)]);
+        let out = printed(&replayed);
+        assert!(
+            out.contains(&format!(", {} refused", cells[3])),
+            "{row}\n{out}"
+        );
+    }
 }
 
 /// Records a program of the machine, derives a pool, replays: no refusal. A pool with a block less in
@@ -231,6 +274,9 @@ fn from_recording_to_pool(name: &str, variables: &[(&str, &str)], command: &[&st
             .find(|line| line.starts_with("25 %"))
             .unwrap();
         assert!(!quarter.ends_with(" 0.0000"), "{quarter}");
+        if more == &["--counts"] {
+            smaller_pools_refuse_what_the_plan_says(&directory, &budget, &out, &trace);
+        }
         let replayed = mallow(&["pool", "replay", "--pool", text(&out), text(&trace)]);
         assert!(
             printed(&replayed).contains(", 0 refused"),

@@ -71,17 +71,20 @@ impl Config {
         })
     }
 
-    /// Reads a file as the library does. Errors name file, line and what stands there.
-    pub fn read(path: &Path) -> Result<Config, String> {
-        let text = std::fs::read_to_string(path).map_err(|e| format!("{}: {e}", path.display()))?;
-        Config::parse(&text).map_err(|(line, what)| {
-            let words = text.lines().nth(line.saturating_sub(1)).unwrap_or_default();
-            format!("{}:{line}: '{}': {what}", path.display(), words.trim())
+    /// Reads a file as the library does; `size` instead of the size in it, which may be missing then.
+    /// Errors name file, line and what stands there.
+    pub fn read(path: &Path, size: Option<usize>) -> Result<Config, String> {
+        let text = read_text(path).map_err(|e| format!("{}: {e}", path.display()))?;
+        Config::parse(&text, size).map_err(|(line, what)| {
+            match text.lines().nth(line.saturating_sub(1)) {
+                Some(words) => format!("{}:{line}: '{}': {what}", path.display(), words.trim()),
+                None => format!("{}: {what}", path.display()), // its end
+            }
         })
     }
 
     /// Reads a text; the error is the line, from 1, and the library's sentence.
-    pub fn parse(text: &str) -> Result<Config, (usize, String)> {
+    pub fn parse(text: &str, size: Option<usize>) -> Result<Config, (usize, String)> {
         let mut classes = vec![Class::default(); ffi::CLASSES_MAX];
         let mut raw = Config::default().as_ffi();
         let mut error = ffi::TextError::default();
@@ -96,14 +99,14 @@ impl Config {
                 &mut error,
             )
         };
-        if status != ffi::OK {
+        if status != ffi::OK && (status != ffi::TEXT_NO_SIZE || size.is_none()) {
             return Err((error.line.max(1), status_text(status)));
         }
         // SAFETY: the library points either at `classes` or at a preset of its own.
         let found = unsafe { std::slice::from_raw_parts(raw.classes, raw.class_count) }.to_vec();
         Ok(Config {
             classes: found,
-            pool_bytes: raw.pool_bytes,
+            pool_bytes: size.unwrap_or(raw.pool_bytes),
             switches: [
                 raw.fallback,
                 raw.prefault,
@@ -114,11 +117,14 @@ impl Config {
         })
     }
 
-    /// Reads and plans; a problem names the line of its class.
-    pub fn read_and_plan(path: &Path) -> Result<(Config, Plan, Vec<ClassPlan>), String> {
-        let config = Config::read(path)?;
+    /// Reads and plans, perhaps with another size; a problem names the line of its class.
+    pub fn read_and_plan(
+        path: &Path,
+        size: Option<usize>,
+    ) -> Result<(Config, Plan, Vec<ClassPlan>), String> {
+        let config = Config::read(path, size)?;
         let (plan, classes) = config.plan().map_err(|problem| {
-            let text = std::fs::read_to_string(path).unwrap_or_default();
+            let text = read_text(path).unwrap_or_default();
             let name = path.display();
             match problem.class.and_then(|class| class_line(&text, class)) {
                 Some((line, words)) => format!("{name}:{line}: '{words}': {}", problem.text),
@@ -175,7 +181,12 @@ pub fn percent(ppm: u64) -> String {
     text.trim_end_matches('0').trim_end_matches('.').to_string()
 }
 
-/// Line number and text of the class with this index.
+/// The file; what is not UTF-8, in a comment, say, does no harm.
+fn read_text(path: &Path) -> std::io::Result<String> {
+    Ok(String::from_utf8_lossy(&std::fs::read(path)?).into_owned())
+}
+
+/// Line number and text of the class with this index: of its own line, or that of its preset.
 fn class_line(text: &str, class: usize) -> Option<(usize, &str)> {
     let mut ours = true;
     let mut at = 0;
@@ -183,14 +194,25 @@ fn class_line(text: &str, class: usize) -> Option<(usize, &str)> {
         let line = line.trim();
         if let Some(section) = line.strip_prefix('[') {
             ours = matches!(section.trim_end_matches(']').trim(), "pool" | "allocator");
-        } else if ours && line.split('=').next().unwrap_or_default().trim() == "class" {
-            if at == class {
+        } else if let (true, Some((key, value))) = (ours, line.split_once('=')) {
+            at += match key.trim() {
+                "class" => 1,
+                "preset" => preset_class_count(value),
+                _ => 0,
+            };
+            if at > class {
                 return Some((number + 1, line));
             }
-            at += 1;
         }
     }
     None
+}
+
+/// How many classes a line `preset=` stands for.
+fn preset_class_count(value: &str) -> usize {
+    let name = value.split('#').next().unwrap_or_default().trim();
+    let found = presets().into_iter().find(|preset| preset.name == name);
+    found.map_or(0, |preset| preset.classes.len())
 }
 
 /// A preset of the library.
@@ -246,7 +268,7 @@ mod tests {
             pool_bytes: 123_456_789,
             switches: [true, false, false, true, false],
         };
-        assert_eq!(Config::parse(&shares.text("a\n\nb")), Ok(shares));
+        assert_eq!(Config::parse(&shares.text("a\n\nb"), None), Ok(shares));
         let counts = Config {
             classes: vec![Class {
                 size_bytes: 48,
@@ -255,7 +277,7 @@ mod tests {
             }],
             ..Config::default()
         };
-        assert_eq!(Config::parse(&counts.text("")), Ok(counts));
+        assert_eq!(Config::parse(&counts.text(""), None), Ok(counts));
     }
 
     #[test]
@@ -277,6 +299,9 @@ mod tests {
         assert_eq!(class_line(text, 0), Some((3, "class=16,50")));
         assert_eq!(class_line(text, 1), Some((7, "class = 0,50")));
         assert_eq!(class_line(text, 2), None);
+        let text = "preset = low-latency # two\nclass=0,1\n";
+        assert_eq!(class_line(text, 1), Some((1, "preset = low-latency # two")));
+        assert_eq!(class_line(text, 2), Some((2, "class=0,1")));
     }
 
     #[test]

@@ -7,6 +7,8 @@ use std::ffi::{c_char, c_int, c_void};
 pub type Status = c_int;
 /// `MW_POOL_OK`.
 pub const OK: Status = 0;
+/// `MW_POOL_TEXT_NO_SIZE`.
+pub const TEXT_NO_SIZE: Status = 68;
 /// `MW_POOL_CLASSES_MAX`.
 pub const CLASSES_MAX: usize = 256;
 /// `MW_POOL_WHOLE`.

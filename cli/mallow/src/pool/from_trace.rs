@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use clap::ArgMatches;
 use mallow_measure::table::Table;
 
-use super::config::{Class, Config, Plan};
+use super::config::{Class, ClassPlan, Config};
 use super::derive::{self, Choices};
 use super::job::{Job, GRANULE};
 use super::{grouped, plan};
@@ -110,15 +110,31 @@ fn class_table(job: &Job, choices: &Choices, chosen: usize) -> String {
     table.render()
 }
 
-/// What the same shares of less memory would refuse.
-fn budget_table(job: &Job, plan: &Plan, blocks: &[u64], capacities: &[u64]) -> String {
-    let mut table = Table::new(["pool", "bytes", "refused", "of requests %"]);
+/// A pool with a part of the blocks of each class, but one at least.
+fn smaller(config: &Config, planned: &[ClassPlan], budget: u64) -> Config {
+    let mut smaller = config.clone();
+    smaller.pool_bytes = 0;
+    for (class, plan) in smaller.classes.iter_mut().zip(planned) {
+        let part = plan.capacity_count as u128 * u128::from(budget) / 100;
+        class.block_count = (part as usize).max(1);
+        class.share_ppm = 0;
+    }
+    smaller
+}
+
+/// What smaller pools need, and would refuse.
+fn budget_table(job: &Job, config: &Config, planned: &[ClassPlan]) -> Result<String, String> {
+    let mut table = Table::new(["blocks", "bytes", "refused", "of requests %"]);
     for budget in BUDGETS {
-        let smaller: Vec<u64> = capacities.iter().map(|c| c * budget / 100).collect();
-        let refused = job.play(blocks, &smaller).refused_count();
+        let (plan, classes) = smaller(config, planned, budget)
+            .plan()
+            .map_err(|problem| problem.text)?;
+        let blocks: Vec<u64> = classes.iter().map(|c| c.block_bytes as u64).collect();
+        let counts: Vec<u64> = classes.iter().map(|c| c.capacity_count as u64).collect();
+        let refused = job.play(&blocks, &counts).refused_count();
         table.row([
             format!("{budget} %"),
-            grouped(plan.pool_bytes as u64 * budget / 100),
+            grouped(plan.pool_bytes as u64),
             grouped(refused),
             format!(
                 "{:.4}",
@@ -126,7 +142,7 @@ fn budget_table(job: &Job, plan: &Plan, blocks: &[u64], capacities: &[u64]) -> S
             ),
         ]);
     }
-    table.render()
+    Ok(table.render())
 }
 
 /// Derives, prints, writes.
@@ -153,6 +169,8 @@ pub fn main(path: &Path, matches: &ArgMatches, with_code: bool) -> Result<u8, Fa
     let (planned, classes) = config
         .plan()
         .map_err(|problem| Failure::tool(problem.text))?;
+
+    let budgets = budget_table(&job, &config, &classes).map_err(Failure::tool)?;
 
     let heading = format!(
         "The pool that serves {} ({} requests) without a refusal,\nderived by mallow pool plan --from.{}",
@@ -185,9 +203,7 @@ pub fn main(path: &Path, matches: &ArgMatches, with_code: bool) -> Result<u8, Fa
     }
     println!("{}", class_table(&job, &choices, chosen));
     println!("{}", plan::render(&config, &planned, &classes));
-    let blocks: Vec<u64> = classes.iter().map(|c| c.block_bytes as u64).collect();
-    let capacities: Vec<u64> = classes.iter().map(|c| c.capacity_count as u64).collect();
-    println!("{}", budget_table(&job, &planned, &blocks, &capacities));
+    println!("{budgets}");
 
     match out {
         Some(out) => println!("written: {}", out.display()),

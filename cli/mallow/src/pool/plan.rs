@@ -226,17 +226,7 @@ fn planned(matches: &ArgMatches) -> Result<(String, Config, Plan, Vec<ClassPlan>
         .get_one::<PathBuf>("config")
         .expect("clap asks for one");
     let title = file.display().to_string();
-    let (config, plan, classes) = match size {
-        None => Config::read_and_plan(file).map_err(refused)?,
-        Some(size) => {
-            let mut config = Config::read(file).map_err(refused)?;
-            config.pool_bytes = size;
-            let (plan, classes) = config
-                .plan()
-                .map_err(|p| refused(format!("{title} with a pool of {size}: {}", p.text)))?;
-            (config, plan, classes)
-        }
-    };
+    let (config, plan, classes) = Config::read_and_plan(file, size).map_err(refused)?;
     Ok((title, config, plan, classes))
 }
 

@@ -366,7 +366,7 @@ fn render(outcome: &Outcome, classes: &[ClassPlan]) -> String {
 pub fn main(matches: &ArgMatches) -> Result<u8, Failure> {
     let path = matches.get_one::<PathBuf>("pool").expect("is required");
     let (config, plan, classes) =
-        Config::read_and_plan(path).map_err(|text| Failure::with_code(2, text))?;
+        Config::read_and_plan(path, None).map_err(|text| Failure::with_code(2, text))?;
     if config.switches[0] {
         return Err(Failure::usage(format!(
             "{}: fallback=on: replay needs a pool without it, to tell which class refuses",
