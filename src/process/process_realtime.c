@@ -26,6 +26,15 @@ MALLOW_INTERNAL bool process_is_realtime(const struct process *process) {
     return format_same_ignoring_case(process_option_text(&process->options, mode), "realtime");
 }
 
+// What of the reserve a hard limit leaves room for, beside what is held, threads' heaps and tables.
+static uint64_t realtime_fit(const struct process *process, uint64_t wanted) {
+    const uint64_t hard = process->limit.hard_bytes;
+    const uint64_t beside =
+        atomic_load_explicit(&process->os.charge.held_bytes, memory_order_relaxed) +
+        REALTIME_META_BYTES + os_charge_reserve(hard) + bits_min(wanted, hard) / 64;
+    return hard == UINT64_MAX ? wanted : bits_min(wanted, hard > beside ? hard - beside : 0);
+}
+
 MALLOW_INTERNAL void process_start_realtime(struct process *process) {
     const char *const mode = process_option_text(&process->options, mode);
     if (!process_is_realtime(process)) {
@@ -40,11 +49,12 @@ MALLOW_INTERNAL void process_start_realtime(struct process *process) {
     }
     const uint64_t wanted = process_option(&process->options, realtime_reserve);
     bool locked = true;
-    const size_t got = arena_set_fix(&process->arenas, wanted, &process->reserve, &locked);
+    const size_t got = arena_set_fix(&process->arenas, realtime_fit(process, wanted),
+                                     &process->reserve, &locked);
     const bool meta = meta_fix(&process->meta, REALTIME_META_BYTES, &locked);
     const bool state = os_bring_in((uintptr_t)process, sizeof *process, &locked);
     os_bring_in_image(&locked);
-    if (wanted == 0) {
+    if (got == 0) {
         realtime_complain("every request for a block will fail:", wanted);
     } else if (got < wanted || !meta || !state) {
         realtime_complain("not all could be reserved and brought in of", wanted);

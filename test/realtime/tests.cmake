@@ -14,3 +14,6 @@ set_tests_properties(realtime.one PROPERTIES ENVIRONMENT
 set_tests_properties(realtime.threads realtime.stopped PROPERTIES ENVIRONMENT
     "${preload};MALLOW_MODE=realtime;MALLOW_REALTIME_RESERVE=96M")
 mallow_linked(realtime.heap "check;plain;native" realtime/test_heap.c)
+mallow_linked(realtime.limited "check;plain;native" realtime/test_limited.c)
+set_property(TEST realtime.limited APPEND PROPERTY ENVIRONMENT
+             "MALLOW_MODE=realtime;MALLOW_REALTIME_RESERVE=64M;MALLOW_LIMIT=24M")
