@@ -120,7 +120,8 @@ struct mw_pool_config {
     bool prefault;     // touch every page at the start (HOSTED)
     bool lock;         // lock every page in memory, which prefaults it as well (HOSTED)
     bool remote;       // other threads may free: one bit a block more
-    bool check_owner;  // alloc and free compare the calling thread with the owner
+    bool check_owner;  // alloc and free compare the calling thread with the owner, by the thread
+                       // pointer: without libc, one must have been set up (%fs:0, tpidr_el0)
 };
 
 // ---- Plan ---------------------------------------------------------------------------------------

@@ -13,6 +13,8 @@ mod show;
 mod trace;
 
 use std::ffi::OsString;
+use std::io::Write;
+use std::panic;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -124,8 +126,25 @@ fn given_text(matches: &ArgMatches) -> Result<(PathBuf, Vec<String>), Failure> {
     Ok((program, words))
 }
 
+/// What cannot be printed ends the tool, with one line: `print!` knows nothing but to panic.
+fn end_where_output_fails() {
+    let usual = panic::take_hook();
+    panic::set_hook(Box::new(move |info| {
+        let what = info.payload().downcast_ref::<String>();
+        let what = what.map_or("", String::as_str);
+        match what.strip_prefix("failed printing to ") {
+            Some(what) => {
+                let _ = writeln!(std::io::stderr(), "mallow: {what}");
+                std::process::exit(125);
+            }
+            None => usual(info),
+        }
+    }));
+}
+
 fn main() -> ExitCode {
     launch::launcher_main_if_asked();
+    end_where_output_fails();
     // SAFETY: no other thread is there yet. Rust ignores SIGPIPE; a tool whose reader went away ends.
     unsafe { libc::signal(libc::SIGPIPE, libc::SIG_DFL) };
     let matches = cli().get_matches();

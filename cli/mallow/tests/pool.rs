@@ -93,6 +93,23 @@ fn the_code_compiles() {
 }
 
 #[test]
+fn output_that_fails_is_an_error_of_one_line() {
+    let full = fs::File::create("/dev/full").unwrap();
+    let output = Command::new(env!("CARGO_BIN_EXE_mallow"))
+        .args(["pool", "plan", "--preset", "balanced"])
+        .stdout(full)
+        .output()
+        .unwrap();
+    assert_eq!(output.status.code(), Some(125), "{}", said(&output));
+    assert!(
+        said(&output).starts_with("mallow: stdout: "),
+        "{}",
+        said(&output)
+    );
+    assert_eq!(said(&output).lines().count(), 1);
+}
+
+#[test]
 fn every_preset_can_be_planned_and_sized() {
     let list = printed(&mallow(&["pool", "plan", "--preset", "list"]));
     let names: Vec<&str> = list
