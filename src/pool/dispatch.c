@@ -24,6 +24,7 @@
 #define DISPATCH_UNSETTLED    6
 #define DISPATCH_CONTEXTS     (DISPATCH_OCCUPANCIES * DISPATCH_TRENDS * DISPATCH_UNSETTLED)
 #define DISPATCH_HORIZON      8
+#define DISPATCH_HORIZON_MAX  ((uint32_t)1 << 20) // so that products of it fit 64 bits
 #define DISPATCH_REFUSAL_COST 100000
 #define DISPATCH_ALIGNMENT    16
 
@@ -85,6 +86,8 @@ struct mw_dispatch *mw_dispatch_create_in(const struct mw_dispatch_config *confi
     if (config->horizon == 0) {
         dispatch->config.horizon = DISPATCH_HORIZON;
     }
+    dispatch->config.horizon =
+        (uint32_t)bits_min(dispatch->config.horizon, DISPATCH_HORIZON_MAX);
     if (config->refusal_cost == 0) {
         dispatch->config.refusal_cost = DISPATCH_REFUSAL_COST;
     }
@@ -118,6 +121,17 @@ MALLOW_INLINE struct dispatch_view *dispatch_view_at(const struct mw_dispatch *d
     return &dispatch->views[core * dispatch->config.class_count + class_index];
 }
 
+// Parts of a class: no more than all.
+MALLOW_INLINE uint32_t dispatch_share(uint32_t ppm) {
+    return ppm < MW_DISPATCH_FULL ? ppm : MW_DISPATCH_FULL;
+}
+
+// Fixed point as parts per million; there may be more than a caller's type holds.
+MALLOW_INLINE uint32_t dispatch_ppm(int64_t fixed) {
+    const int64_t ppm = fixed >> DISPATCH_FRACTION;
+    return ppm < (int64_t)UINT32_MAX ? (uint32_t)ppm : UINT32_MAX;
+}
+
 // Holt's method: the level is carried on by the trend and corrected by what is seen, the trend by
 // how the level moved.
 void mw_dispatch_observe(struct mw_dispatch *dispatch, size_t core_index, size_t class_index,
@@ -126,6 +140,7 @@ void mw_dispatch_observe(struct mw_dispatch *dispatch, size_t core_index, size_t
         return;
     }
     struct dispatch_view *const view = dispatch_view_at(dispatch, core_index, class_index);
+    occupancy_ppm = dispatch_share(occupancy_ppm);
     const int64_t seen = (int64_t)occupancy_ppm << DISPATCH_FRACTION;
     const int64_t expected = view->level + view->trend;
     const int64_t level = expected + ((seen - expected) >> DISPATCH_LEVEL_SHIFT);
@@ -252,7 +267,7 @@ uint32_t mw_dispatch_score(const struct mw_dispatch *dispatch, size_t core_index
     if (core_index >= dispatch->config.core_count || class_index >= dispatch->config.class_count) {
         return 0;
     }
-    return (uint32_t)(dispatch_score(dispatch, core_index, class_index) >> DISPATCH_FRACTION);
+    return dispatch_ppm(dispatch_score(dispatch, core_index, class_index));
 }
 
 uint32_t mw_dispatch_pending_count(const struct mw_dispatch *dispatch, size_t core_index) {
@@ -332,8 +347,7 @@ struct mw_dispatch_ticket mw_dispatch_route(struct mw_dispatch *dispatch, size_t
         .core_index = (uint32_t)core,
         .class_index = (uint32_t)known,
         .context = dispatch_context(dispatch, view, known),
-        .expected_ppm =
-            (uint32_t)(dispatch_expected(dispatch, view, known) >> DISPATCH_FRACTION),
+        .expected_ppm = dispatch_ppm(dispatch_expected(dispatch, view, known)),
     };
     view->pending++;
     return ticket;
@@ -353,7 +367,7 @@ void mw_dispatch_settle(struct mw_dispatch *dispatch, const struct mw_dispatch_t
     view->pending -= view->pending != 0;
     int64_t *const step = &dispatch->steps[ticket->class_index];
     if (!refused) { // what a refused one would have taken is not known
-        const int64_t taken = (int64_t)taken_ppm << DISPATCH_FRACTION;
+        const int64_t taken = (int64_t)dispatch_share(taken_ppm) << DISPATCH_FRACTION;
         *step = *step == 0 ? taken : *step + ((taken - *step) >> DISPATCH_STEP_SHIFT);
     }
     const int64_t came = (int64_t)view->seen + (refused ? dispatch->config.refusal_cost : 0);

@@ -153,6 +153,30 @@ CASE(the_forecast_of_a_line_is_the_line) {
     assert_true(mw_dispatch_score(dispatch, 0, 0) < forecast + 2000);
 }
 
+// What is no occupancy counts as full, and a horizon of all rounds there can be as a long one: a rising
+// core is worse than a falling one, whose forecast is empty.
+CASE(extreme_figures_are_bounded) {
+    const struct mw_dispatch_config config = {.core_count = CORES, .class_count = CLASSES,
+                                              .policy = MW_DISPATCH_TREND, .horizon = UINT32_MAX};
+    struct mw_dispatch *const dispatch = mw_dispatch_create_in(&config, memory, sizeof memory);
+    for (unsigned round = 0; round < 20; round++) {
+        mw_dispatch_observe(dispatch, 0, 0, round * 50000);
+        mw_dispatch_observe(dispatch, 1, 0, 1000000 - round * 50000);
+        mw_dispatch_observe(dispatch, 2, 0, UINT32_MAX);
+    }
+    assert_int_equal(mw_dispatch_score(dispatch, 0, 0), UINT32_MAX);
+    assert_int_equal(mw_dispatch_score(dispatch, 1, 0), 0);
+    const struct mw_dispatch_ticket ticket = mw_dispatch_route(dispatch, 1);
+    mw_dispatch_settle(dispatch, &ticket, UINT32_MAX, false);
+    assert_true(mw_dispatch_set_policy(dispatch, MW_DISPATCH_ROUND_ROBIN));
+    for (int i = 0; i < 100000; i++) {
+        assert_int_equal(mw_dispatch_route(dispatch, 1).class_index, 1);
+    }
+    assert_true(mw_dispatch_set_policy(dispatch, MW_DISPATCH_LEAST_EXPECTED));
+    assert_int_equal(mw_dispatch_score(dispatch, 2, 0), MW_DISPATCH_FULL);
+    assert_int_equal(mw_dispatch_score(dispatch, 0, 1), UINT32_MAX);
+}
+
 // Core 0 is seen at 30 % and rising fast: work that goes there is refused. Core 1 is level at 50 %.
 CASE(the_learned_policy_avoids_what_was_refused_before) {
     struct mw_dispatch *const dispatch = make(MW_DISPATCH_LEARNED);
@@ -289,6 +313,7 @@ int main(void) {
         cmocka_unit_test(least_expected_spreads_a_burst_between_two_looks),
         cmocka_unit_test(the_trend_prefers_a_core_that_empties_to_one_that_fills),
         cmocka_unit_test(the_forecast_of_a_line_is_the_line),
+        cmocka_unit_test(extreme_figures_are_bounded),
         cmocka_unit_test(the_learned_policy_avoids_what_was_refused_before),
         cmocka_unit_test(pending_work_is_what_has_not_come_back),
         cmocka_unit_test(the_same_seed_and_calls_make_the_same_decisions),
