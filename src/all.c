@@ -29,6 +29,7 @@
 #include "pool/pool_remote.c"
 #include "pool/pool.c"
 #include "pool/pool_stats.c"
+#include "pool/pool_debug.c"
 #include "pool/pool_set.c"
 #include "pool/pool_host.c"
 #include "pool/dispatch.c"

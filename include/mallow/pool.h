@@ -83,6 +83,7 @@ enum mw_pool_status {
     MW_POOL_DOUBLE_FREE = 52,  // a block's start, but the block is free
     MW_POOL_NOT_OWNER = 53,    // another thread than the owner, in a pool without remote free
     MW_POOL_NOT_SHARED = 54,   // a remote free into a pool that was made without `remote`
+    MW_POOL_WRITTEN_AFTER_FREE = 55, // mw_pool_debug_...: a free block is not as it was left
 
     // Of a configuration as text. The line is given beside it.
     MW_POOL_TEXT_SYNTAX = 64,         // not `key=value`, `[section]`, a comment or empty
@@ -266,6 +267,27 @@ MW_API size_t mw_pool_stats(const struct mw_pool *pool, struct mw_pool_class_sta
 // memories their sums. `classes` as there. O(classes).
 MW_API enum mw_pool_status mw_pool_describe(const struct mw_pool *pool, struct mw_pool_planned *plan,
                                             struct mw_pool_class_plan *classes);
+
+// ---- Writes after free: for test runs ------------------------------------------------------------
+// The same calls at the cost of touching the whole block: a free block is filled with 0xDF, and looked
+// at when it is handed out again, then filled with 0xD0. Whether a pointer is to a free block,
+// mw_pool_find says at any time (MW_POOL_DOUBLE_FREE).
+
+// From now on blocks of this pool are taken and freed by the calls below alone. Fills what is free:
+// O(bytes). Again after mw_pool_attach or mw_pool_grow.
+MW_API enum mw_pool_status mw_pool_debug_begin(struct mw_pool *pool);
+
+// As mw_pool_alloc_status; MW_POOL_WRITTEN_AFTER_FREE, with a block all the same, if somebody has
+// written to it while it was free. O(block).
+MW_API MW_MUST_USE void *mw_pool_debug_alloc(struct mw_pool *pool, size_t size, enum mw_pool_status *status);
+
+// As mw_pool_free, and mw_pool_free_remote (ANY THREAD). O(block).
+MW_API enum mw_pool_status mw_pool_debug_free(struct mw_pool *pool, void *block);
+MW_API enum mw_pool_status mw_pool_debug_free_remote(struct mw_pool *pool, void *block);
+
+// Looks at all free blocks; MW_POOL_WRITTEN_AFTER_FREE with the first that was written to, else *block
+// is NULL. O(bytes).
+MW_API enum mw_pool_status mw_pool_debug_check(const struct mw_pool *pool, void **block);
 
 // ---- A set of pools, one a core or thread -------------------------------------------------------
 // Equal pools side by side in one memory: each has its owner, any thread finds the owner of a block

@@ -87,6 +87,8 @@ static const struct pool_status_row pool_status_rows[] = {
      "the calling thread is not the owner of the pool"},
     {MW_POOL_NOT_SHARED, "MW_POOL_NOT_SHARED",
      "the pool was made without remote free"},
+    {MW_POOL_WRITTEN_AFTER_FREE, "MW_POOL_WRITTEN_AFTER_FREE",
+     "a block was written to after it had been freed"},
     {MW_POOL_TEXT_SYNTAX, "MW_POOL_TEXT_SYNTAX",
      "the line is no key=value, [section] or comment"},
     {MW_POOL_TEXT_KEY, "MW_POOL_TEXT_KEY",

@@ -596,7 +596,56 @@ CASE(every_status_has_a_name_and_a_text_of_its_own) {
             assert_string_not_equal(text, mw_pool_status_text((enum mw_pool_status)other));
         }
     }
-    assert_int_equal(count, 43);
+    assert_int_equal(count, 44);
+}
+
+// Every byte of a free block, and no other, is watched; also of blocks that others have freed.
+CASE(writes_after_free_are_found) {
+    struct unit_chance chance = unit_chance_begin();
+    for (unsigned round = 0; round < 40; round++) {
+        pools_by_chance(&it, &chance);
+        struct mw_pool *const pool = pools_create(&it);
+        void *blocks[64], *found = NULL;
+        size_t sizes[64], count = 0;
+        enum mw_pool_status status;
+        assert_int_equal(mw_pool_debug_begin(pool), MW_POOL_OK);
+        while (count < 64) {
+            const size_t class_index = unit_below(&chance, (unsigned)it.config.class_count);
+            sizes[count] = it.planned[class_index].block_bytes;
+            blocks[count] = mw_pool_debug_alloc(pool, sizes[count], &status);
+            if (blocks[count] == NULL) {
+                break;
+            }
+            assert_int_equal(status, MW_POOL_OK);
+            memset(blocks[count], (int)unit_below(&chance, 256), sizes[count]); // it is ours
+            count++;
+        }
+        assert_int_equal(mw_pool_debug_check(pool, &found), MW_POOL_OK);
+        assert_null(found);
+        assert_true(count > 0);
+        const size_t chosen = unit_below(&chance, (unsigned)count);
+        for (size_t i = 0; i < count; i++) {
+            status = it.config.remote && i % 2 == 0 ? mw_pool_debug_free_remote(pool, blocks[i])
+                                                    : mw_pool_debug_free(pool, blocks[i]);
+            assert_int_equal(status, MW_POOL_OK);
+            assert_int_equal(mw_pool_debug_free(pool, blocks[i]), MW_POOL_DOUBLE_FREE);
+        }
+        assert_int_equal(mw_pool_debug_check(pool, &found), MW_POOL_OK);
+        ((unsigned char *)blocks[chosen])[unit_below(&chance, (unsigned)sizes[chosen])]++;
+        assert_int_equal(mw_pool_debug_check(pool, &found), MW_POOL_WRITTEN_AFTER_FREE);
+        assert_ptr_equal(found, blocks[chosen]);
+        unsigned written = 0;
+        void *block;
+        while ((block = mw_pool_debug_alloc(pool, sizes[chosen], &status)) != NULL) {
+            assert_int_equal(status == MW_POOL_WRITTEN_AFTER_FREE, block == blocks[chosen]);
+            written += status == MW_POOL_WRITTEN_AFTER_FREE;
+        }
+        assert_int_equal(written, 1);
+        assert_int_equal(mw_pool_debug_check(pool, &found), MW_POOL_OK);
+        pools_check_guards();
+    }
+    assert_int_equal(mw_pool_debug_begin(NULL), MW_POOL_NOT_A_POOL);
+    assert_int_equal(mw_pool_debug_check(NULL, NULL), MW_POOL_NOT_A_POOL);
 }
 
 CASE(what_is_no_pool_is_said_to_be_none) {
@@ -627,6 +676,7 @@ int main(void) {
         cmocka_unit_test(counted_pools_grow_in_proportion),
         cmocka_unit_test(another_thread_than_the_owner_is_refused),
         cmocka_unit_test(every_status_has_a_name_and_a_text_of_its_own),
+        cmocka_unit_test(writes_after_free_are_found),
         cmocka_unit_test(what_is_no_pool_is_said_to_be_none),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
