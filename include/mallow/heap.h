@@ -70,7 +70,8 @@ struct mw_heap_config {
 
 struct mw_heap;
 
-// Makes a heap; *heap is NULL on failure, and nothing is kept. A handful of system calls and a few
+// Makes a heap; *heap is NULL on failure, and nothing is kept (but a few pages of tables that were
+// locked by then, and serve other heaps, stay so). A handful of system calls and a few
 // short locks, for one that grows mostly none. Any thread.
 MW_API enum mw_heap_status mw_heap_create(const struct mw_heap_config *config, struct mw_heap **heap);
 

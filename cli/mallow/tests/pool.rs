@@ -61,6 +61,12 @@ fn a_plan_has_capacities_bounds_and_code() {
     ] {
         assert!(out.contains(wanted), "{wanted}\n{out}");
     }
+    assert!(
+        !out.contains("prefault"),
+        "the file says nothing of it\n{out}"
+    );
+    let preset = printed(&mallow(&["pool", "plan", "--preset", "balanced"]));
+    assert!(preset.contains(".prefault = true"), "{preset}");
     let short = printed(&mallow(&["pool", "plan", text(&path), "--no-snippet"]));
     assert!(!short.contains("#include") && out.starts_with(&short));
 }

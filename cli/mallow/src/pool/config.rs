@@ -56,6 +56,15 @@ impl Config {
         }
     }
 
+    /// With all its memory brought in at the start, as is best where nothing says otherwise.
+    pub fn brought_in(self) -> Config {
+        let [fallback, _, lock, remote, check_owner] = self.switches;
+        Config {
+            switches: [fallback, true, lock, remote, check_owner],
+            ..self
+        }
+    }
+
     /// What the library makes of it.
     pub fn plan(&self) -> Result<(Plan, Vec<ClassPlan>), Problem> {
         let mut plan = Plan::default();

@@ -210,7 +210,7 @@ pub fn main(path: &Path, matches: &ArgMatches, with_code: bool) -> Result<u8, Fa
         None => print!("{text}"),
     }
     if with_code {
-        print!("\n{}", plan::snippet(&config));
+        print!("\n{}", plan::snippet(&config.brought_in()));
     }
     Ok(0)
 }

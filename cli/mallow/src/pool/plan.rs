@@ -128,7 +128,7 @@ pub fn render(config: &Config, plan: &Plan, classes: &[ClassPlan]) -> String {
     )
 }
 
-/// C code that makes the pool.
+/// C code that makes the pool, as it is configured.
 pub fn snippet(config: &Config) -> String {
     let mut text = String::from(
         "#include <mallow/pool.h>\n\nstatic const struct mw_pool_class classes[] = {\n",
@@ -146,7 +146,7 @@ pub fn snippet(config: &Config) -> String {
         }
         text.push_str(&format!("    {{{}}},\n", fields.join(", ")));
     }
-    let [fallback, _, lock, remote, check_owner] = config.switches;
+    let [fallback, prefault, lock, remote, check_owner] = config.switches;
     let mut fields = vec![
         ".classes = classes".to_string(),
         format!(".class_count = {}", config.classes.len()),
@@ -154,8 +154,8 @@ pub fn snippet(config: &Config) -> String {
     if config.pool_bytes != 0 {
         fields.push(format!(".pool_bytes = {}", config.pool_bytes));
     }
-    fields.push(".prefault = true".into());
     for (name, on) in [
+        ("prefault", prefault),
         ("fallback", fallback),
         ("lock", lock),
         ("remote", remote),
@@ -208,7 +208,8 @@ fn planned(matches: &ArgMatches) -> Result<(String, Config, Plan, Vec<ClassPlan>
             classes: preset.classes,
             pool_bytes: size.unwrap_or(PRESET_BYTES),
             ..Config::default()
-        };
+        }
+        .brought_in();
         let (plan, classes) = config.plan().map_err(|p| {
             refused(format!(
                 "preset {name}, pool of {}: {}",
