@@ -122,32 +122,24 @@ MALLOW_INTERNAL void arena_prepare(struct arena_set *set) {
     os_lock_drop(&set->lock);
 }
 
-// What arena_take_into was asked for.
-struct arena_request {
-    unsigned slice_count;
-    unsigned align_slices;
-    enum os_charge_level level;
-};
+static const struct arena_span arena_no_span = {.slab = NULL};
 
-// Takes free slices of `arena`; false: there are none that fit. True also where the charge is
-// refused, which no other arena can help.
-MALLOW_INLINE bool arena_take_free_locked(struct arena_set *set, struct arena *arena,
-                                          const struct arena_request *request,
-                                          struct arena_span *span) {
-    const unsigned slice_count = request->slice_count;
-    if (unlikely(arena->free_slices < slice_count)) {
-        return false;
-    }
+// Takes free slices of `arena`; false: there are none that fit, and nothing is said in *span. True
+// also where the charge is refused, which no other arena can help.
+static MALLOW_NOINLINE bool arena_take_free_locked(struct arena_set *set, struct arena *arena,
+                                                   unsigned slice_count, unsigned align_slices,
+                                                   enum os_charge_level level,
+                                                   struct arena_span *span) {
     struct chunk_taken taken;
-    if (unlikely(!chunk_map_find_and_take(&arena->map, slice_count, request->align_slices,
-                                          &taken))) {
+    if (unlikely(arena->free_slices < slice_count) ||
+        unlikely(!chunk_map_find_and_take(&arena->map, slice_count, align_slices, &taken))) {
         return false;
     }
-    span->refused = unlikely(!arena_charge_clean_locked(set, arena, taken.chunk_index,
-                                                        slice_count - taken.dirty_count,
-                                                        request->level));
-    if (unlikely(span->refused)) {
+    if (unlikely(!arena_charge_clean_locked(set, arena, taken.chunk_index,
+                                            slice_count - taken.dirty_count, level))) {
         chunk_map_untake(&arena->map, slice_count, &taken);
+        *span = arena_no_span;
+        span->refused = true;
         return true;
     }
     if (taken.dirty_count != 0) {
@@ -155,12 +147,21 @@ MALLOW_INLINE bool arena_take_free_locked(struct arena_set *set, struct arena *a
     }
     arena->free_slices -= slice_count;
     arena_span_set(arena, taken.chunk_index, taken.slice_index, taken.dirty_count, span);
+    span->refused = false;
+    span->grown = false;
     if (unlikely(taken.emptied) && set->low == ARENA_NOT_LOW && arena == &set->primary &&
         !arena_has_ahead(arena) && !set->os->sealed) {
         __atomic_store_n(&set->low, ARENA_LOW_SLICES, __ATOMIC_RELAXED);
     }
     return true;
 }
+
+// What arena_take_into was asked for.
+struct arena_request {
+    unsigned slice_count;
+    unsigned align_slices;
+    enum os_charge_level level;
+};
 
 // Commits more of `arena` for a span, which is charged first.
 static bool arena_take_grown_locked(struct arena_set *set, struct arena *arena,
@@ -224,7 +225,8 @@ static MALLOW_NOINLINE void arena_take_secondary_locked(struct arena_set *set,
                                                         const struct arena_request *request,
                                                         struct arena_span *span) {
     for (struct arena *arena = set->secondary; arena != NULL; arena = arena->next) {
-        if (arena_take_free_locked(set, arena, request, span) ||
+        if (arena_take_free_locked(set, arena, request->slice_count, request->align_slices,
+                                   request->level, span) ||
             arena_take_grown_locked(set, arena, request, span)) {
             return;
         }
@@ -235,17 +237,32 @@ static MALLOW_NOINLINE void arena_take_secondary_locked(struct arena_set *set,
     }
 }
 
+// A span where no free slices of the primary arena will do, or where its nodes are told apart.
+static MALLOW_NOINLINE void arena_take_otherwise_locked(struct arena_set *set,
+                                                        const struct arena_request *request,
+                                                        struct arena_span *span) {
+    *span = arena_no_span;
+    if (unlikely(set->nodes != NULL)) {
+        if (arena_take_near_locked(set, request, span) || // of the caller's own node
+            arena_take_free_locked(set, &set->primary, request->slice_count,
+                                   request->align_slices, request->level, span)) {
+            return;
+        }
+    }
+    if (!arena_take_grown_locked(set, &set->primary, request, span)) {
+        arena_take_secondary_locked(set, request, span);
+    }
+}
+
 MALLOW_INTERNAL void arena_take_into(struct arena_set *set, unsigned slice_count,
                                      unsigned align_slices, enum os_charge_level level,
                                      struct arena_span *span) {
-    const struct arena_request request = {slice_count, align_slices, level};
-    *span = (struct arena_span){.slab = NULL};
     os_lock_take(&set->lock);
-    if (unlikely(set->nodes != NULL) && arena_take_near_locked(set, &request, span)) {
-        // of the caller's own node
-    } else if (unlikely(!arena_take_free_locked(set, &set->primary, &request, span)) &&
-               unlikely(!arena_take_grown_locked(set, &set->primary, &request, span))) {
-        arena_take_secondary_locked(set, &request, span);
+    if (unlikely(set->nodes != NULL) ||
+        unlikely(!arena_take_free_locked(set, &set->primary, slice_count, align_slices, level,
+                                         span))) {
+        const struct arena_request request = {slice_count, align_slices, level};
+        arena_take_otherwise_locked(set, &request, span);
     }
     os_lock_drop(&set->lock);
 }

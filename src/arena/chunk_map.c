@@ -31,29 +31,6 @@ MALLOW_INLINE unsigned map_run_rows(uint32_t runs) {
 
 static_assert(CHUNK_MAP_RUN_ROWS == 6 && MALLOW_CHUNK_SLICES == 32, "one step a row");
 
-// The places of a chunk's bits in the bitmaps.
-struct map_bits {
-    uint64_t *group;   // its group's rows
-    uint64_t *summary; // the summary word of row 0; those of the others follow at a distance
-    uint64_t chunk_bit;
-    uint64_t group_bit;
-};
-
-MALLOW_INLINE void map_set_row(struct map_bits bits, unsigned row) {
-    bits.group[row] |= bits.chunk_bit;
-    bits.summary[(size_t)row * MALLOW_ARENA_SUMMARY_WORDS] |= bits.group_bit;
-}
-
-// True: the group has no chunk in the row any more.
-MALLOW_INLINE bool map_clear_row(struct map_bits bits, unsigned row) {
-    bits.group[row] &= ~bits.chunk_bit;
-    if (bits.group[row] != 0) {
-        return false;
-    }
-    bits.summary[(size_t)row * MALLOW_ARENA_SUMMARY_WORDS] &= ~bits.group_bit;
-    return true;
-}
-
 // Where a chunk is in the map.
 struct map_at {
     struct chunk_group *group;
@@ -71,52 +48,98 @@ MALLOW_INLINE struct chunk *map_chunk(struct map_at at) {
     return &at.group->chunks[at.index];
 }
 
+// The places of a chunk's bits in the bitmaps.
+struct map_bits {
+    uint64_t *group;   // its group's rows
+    uint64_t *summary; // the summary word of row 0; those of the others follow at a distance
+    uint64_t chunk_bit;
+    uint64_t group_bit;
+};
+
 MALLOW_INLINE struct map_bits map_bits_of(struct chunk_map *map, struct map_at at) {
     return (struct map_bits){at.group->rows, &map->summary[0][at.group_index / 64],
                              UINT64_C(1) << at.index, UINT64_C(1) << (at.group_index % 64)};
 }
 
-// Takes slices away from a chunk's masks, and brings the bitmaps in line: a chunk has the rows up
-// to that of its longest run, so those that it loses are the ones above what is left. True: a row
-// of runs may have lost its last chunk.
-MALLOW_INLINE bool map_remove(struct chunk_map *map, struct map_at at, uint32_t free_slices,
-                              uint32_t dirty_slices) {
-    struct chunk *const chunk = map_chunk(at);
-    const struct map_bits bits = map_bits_of(map, at);
-    const uint32_t dirty_mask = chunk->dirty_mask;
-    chunk->free_mask &= ~free_slices;
-    chunk->dirty_mask &= ~dirty_slices;
-    check_assert((chunk->dirty_mask & ~chunk->free_mask) == 0);
-    if (dirty_mask != 0 && chunk->dirty_mask == 0) {
-        (void)map_clear_row(bits, CHUNK_MAP_DIRTY_ROW);
-    }
-    if (free_slices == 0) {
+MALLOW_INLINE void map_set_row(struct map_bits bits, unsigned row) {
+    bits.group[row] |= bits.chunk_bit;
+    bits.summary[(size_t)row * MALLOW_ARENA_SUMMARY_WORDS] |= bits.group_bit;
+}
+
+// Of a row that the chunk is in. True: the group has no chunk in the row any more.
+MALLOW_INLINE bool map_clear_row(struct map_bits bits, unsigned row) {
+    const uint64_t left = bits.group[row] ^ bits.chunk_bit;
+    bits.group[row] = left;
+    if (left != 0) {
         return false;
     }
+    bits.summary[(size_t)row * MALLOW_ARENA_SUMMARY_WORDS] ^= bits.group_bit;
+    return true;
+}
+
+// Takes a chunk out of the rows that it is in and, with these runs, should not be: a chunk is in
+// the rows up to that of its longest run. True: a row may have lost its last chunk.
+MALLOW_INLINE bool map_leave_rows(struct map_bits bits, uint32_t runs) {
+    const unsigned first = map_run_rows(runs);
     bool emptied = false;
-    for (unsigned row = map_run_rows(chunk->free_mask);
-         row < CHUNK_MAP_RUN_ROWS && (bits.group[row] & bits.chunk_bit) != 0; row++) {
-        emptied = map_clear_row(bits, row); // the last is the one with the fewest chunks
+    MALLOW_UNROLL_8 // so that a row is a few instructions
+    for (unsigned row = 0; row < CHUNK_MAP_RUN_ROWS; row++) {
+        if (row >= first) {
+            if ((bits.group[row] & bits.chunk_bit) == 0) {
+                break;
+            }
+            emptied = map_clear_row(bits, row); // the last is the one with the fewest chunks
+        }
     }
     return emptied;
 }
 
-// Adds slices to a chunk's masks; the rows that it gains are the uppermost of those it has then.
+// Brings it into the rows that it should be in and is not: the uppermost ones.
+MALLOW_INLINE void map_enter_rows(struct map_bits bits, uint32_t runs) {
+    const unsigned end = map_run_rows(runs);
+    MALLOW_UNROLL_8
+    for (unsigned row = CHUNK_MAP_RUN_ROWS; row > 0; row--) {
+        if (row <= end) {
+            if ((bits.group[row - 1] & bits.chunk_bit) != 0) {
+                break;
+            }
+            map_set_row(bits, row - 1);
+        }
+    }
+}
+
+// Takes slices away from a chunk's masks, and brings the bitmaps in line. True: a row of runs may
+// have lost its last chunk.
+MALLOW_INLINE bool map_take(struct map_bits bits, struct chunk *chunk, uint32_t span) {
+    const uint32_t free_mask = chunk->free_mask & ~span;
+    const uint32_t dirty_before = chunk->dirty_mask;
+    uint32_t dirty_mask = dirty_before & ~span;
+    chunk->free_mask = free_mask;
+    compiler_forget(dirty_mask); // two stores, not a vector that has to be put together
+    chunk->dirty_mask = dirty_mask;
+    if (dirty_mask == 0 && dirty_before != 0) {
+        (void)map_clear_row(bits, CHUNK_MAP_DIRTY_ROW);
+    }
+    return map_leave_rows(bits, free_mask);
+}
+
+// Adds slices to them.
 static void map_add(struct chunk_map *map, unsigned chunk_index, uint32_t free_slices,
                     uint32_t dirty_slices) {
     const struct map_at at = map_at(map, chunk_index);
     struct chunk *const chunk = map_chunk(at);
     const struct map_bits bits = map_bits_of(map, at);
+    const uint32_t free_mask = chunk->free_mask | free_slices;
+    const uint32_t dirty_before = chunk->dirty_mask;
+    uint32_t dirty_mask = dirty_before | dirty_slices;
     check_assert((dirty_slices & ~free_slices) == 0 && (chunk->free_mask & free_slices) == 0);
-    if (chunk->dirty_mask == 0 && dirty_slices != 0) {
+    chunk->free_mask = free_mask;
+    compiler_forget(dirty_mask);
+    chunk->dirty_mask = dirty_mask;
+    if (dirty_before == 0 && dirty_mask != 0) {
         map_set_row(bits, CHUNK_MAP_DIRTY_ROW);
     }
-    chunk->free_mask |= free_slices;
-    chunk->dirty_mask |= dirty_slices;
-    for (unsigned row = map_run_rows(chunk->free_mask);
-         row > 0 && (bits.group[row - 1] & bits.chunk_bit) == 0; row--) {
-        map_set_row(bits, row - 1);
-    }
+    map_enter_rows(bits, free_mask);
 }
 
 MALLOW_INTERNAL bool chunk_map_next(const struct chunk_map *map, unsigned row, unsigned from,
@@ -199,15 +222,17 @@ MALLOW_INLINE uint32_t map_find_slice(const struct chunk_map *map, struct map_at
 MALLOW_INLINE uint32_t map_find_span(const struct chunk_map *map, unsigned slice_count,
                                      unsigned align_slices, struct map_at *at) {
     const uint32_t aligned = chunk_mask_aligned(align_slices);
+    const unsigned below = bits_highest(slice_count);
+    const uint32_t starts =
+        map_first(map, below, at) ? map_starts(map_chunk(*at), slice_count, aligned) : 0;
+    if (starts != 0) {
+        return starts;
+    }
     const unsigned certain = (unsigned)bits_min(
         bits_log2_ceil(slice_count + align_slices - 1), CHUNK_MAP_RUN_ROWS - 1);
-    for (unsigned row = bits_highest(slice_count);; row = certain) {
-        const uint32_t starts =
-            map_first(map, row, at) ? map_starts(map_chunk(*at), slice_count, aligned) : 0;
-        if (starts != 0 || row == certain) {
-            return starts;
-        }
-    }
+    return certain != below && map_first(map, certain, at)
+               ? map_starts(map_chunk(*at), slice_count, aligned)
+               : 0;
 }
 
 MALLOW_INLINE uint32_t map_find(const struct chunk_map *map, unsigned slice_count,
@@ -218,10 +243,8 @@ MALLOW_INLINE uint32_t map_find(const struct chunk_map *map, unsigned slice_coun
 }
 
 // How many slices of a span are dirty.
-MALLOW_INLINE unsigned map_count_dirty(const struct chunk *chunk, uint32_t span,
-                                       unsigned slice_count) {
-    const uint32_t dirty = chunk->dirty_mask & span;
-    return dirty == 0 ? 0 : dirty == span ? slice_count : bits_count(dirty);
+MALLOW_INLINE unsigned map_count_dirty(uint32_t dirty, uint32_t span, unsigned slice_count) {
+    return dirty == 0 ? 0 : dirty == span ? slice_count : bits_count_half(dirty);
 }
 
 MALLOW_INTERNAL bool chunk_map_find_and_take(struct chunk_map *map, unsigned slice_count,
@@ -231,13 +254,15 @@ MALLOW_INTERNAL bool chunk_map_find_and_take(struct chunk_map *map, unsigned sli
     if (unlikely(starts == 0)) {
         return false;
     }
+    struct chunk *const chunk = map_chunk(at);
     const unsigned slice_index = bits_lowest(starts);
     const uint32_t span = chunk_mask_span(slice_index, slice_count);
+    const uint32_t dirty = chunk->dirty_mask & span;
     taken->chunk_index = at.group_index * CHUNK_GROUP_CHUNKS + at.index;
     taken->slice_index = slice_index;
-    taken->dirty_mask = map_chunk(at)->dirty_mask & span;
-    taken->dirty_count = map_count_dirty(map_chunk(at), span, slice_count);
-    taken->emptied = map_remove(map, at, span, span);
+    taken->dirty_mask = dirty;
+    taken->dirty_count = map_count_dirty(dirty, span, slice_count);
+    taken->emptied = map_take(map_bits_of(map, at), chunk, span);
     return true;
 }
 
@@ -249,15 +274,17 @@ MALLOW_INTERNAL void chunk_map_untake(struct chunk_map *map, unsigned slice_coun
 
 MALLOW_INTERNAL unsigned chunk_map_dirty(const struct chunk_map *map, unsigned chunk_index,
                                          unsigned slice_index, unsigned slice_count) {
-    return map_count_dirty(chunk_map_chunk(map, chunk_index),
-                           chunk_mask_span(slice_index, slice_count), slice_count);
+    const uint32_t span = chunk_mask_span(slice_index, slice_count);
+    return map_count_dirty(chunk_map_chunk(map, chunk_index)->dirty_mask & span, span,
+                           slice_count);
 }
 
 MALLOW_INTERNAL void chunk_map_take(struct chunk_map *map, unsigned chunk_index,
                                     unsigned slice_index, unsigned slice_count) {
+    const struct map_at at = map_at(map, chunk_index);
     const uint32_t span = chunk_mask_span(slice_index, slice_count);
-    check_assert((chunk_map_chunk(map, chunk_index)->free_mask & span) == span);
-    (void)map_remove(map, map_at(map, chunk_index), span, span);
+    check_assert((map_chunk(at)->free_mask & span) == span);
+    (void)map_take(map_bits_of(map, at), map_chunk(at), span);
 }
 
 MALLOW_INTERNAL void chunk_map_open(struct chunk_map *map, unsigned chunk_index, uint32_t slices) {
@@ -274,5 +301,11 @@ MALLOW_INTERNAL void chunk_map_give(struct chunk_map *map, unsigned chunk_index,
 
 MALLOW_INTERNAL void chunk_map_clean(struct chunk_map *map, unsigned chunk_index,
                                      unsigned slice_index, unsigned slice_count) {
-    (void)map_remove(map, map_at(map, chunk_index), 0, chunk_mask_span(slice_index, slice_count));
+    const struct map_at at = map_at(map, chunk_index);
+    struct chunk *const chunk = map_chunk(at);
+    const uint32_t before = chunk->dirty_mask;
+    chunk->dirty_mask = before & ~chunk_mask_span(slice_index, slice_count);
+    if (before != 0 && chunk->dirty_mask == 0) {
+        (void)map_clear_row(map_bits_of(map, at), CHUNK_MAP_DIRTY_ROW);
+    }
 }

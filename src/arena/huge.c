@@ -127,12 +127,14 @@ static struct huge_mapping huge_map_aligned_locked(struct huge_set *set,
     return (struct huge_mapping){address, total, false};
 }
 
-// A mapping of fresh pages.
+// A mapping of fresh pages, of which `charged` bytes are charged already.
 static struct huge_mapping huge_map_fresh_locked(struct huge_set *set,
-                                                 const struct huge_request *request) {
+                                                 const struct huge_request *request,
+                                                 size_t charged) {
     const size_t mapped_bytes = request->mapped_bytes;
     struct huge_mapping mapping = huge_no_mapping;
-    if (!huge_charge_locked(set, mapped_bytes, request->level)) {
+    if (mapped_bytes != charged &&
+        !huge_charge_locked(set, mapped_bytes - charged, request->level)) {
         return mapping;
     }
     if (unlikely(meta_is_low(set->meta))) {
@@ -156,9 +158,10 @@ static struct huge_mapping huge_map_locked(struct huge_set *set,
     if (request->alignment > set->os->page_bytes) {
         return huge_map_aligned_locked(set, request);
     }
+    size_t growth = 0;
     if (!request->zeroed) {
         unsigned piece;
-        const size_t growth = huge_cache_growth(&set->cache, mapped_bytes, &piece);
+        growth = huge_cache_growth(&set->cache, mapped_bytes, &piece);
         if (!huge_charge_locked(set, growth, request->level)) {
             return huge_no_mapping;
         }
@@ -167,9 +170,8 @@ static struct huge_mapping huge_map_locked(struct huge_set *set,
         if (mapping.address != 0) {
             return mapping;
         }
-        huge_settle_charge_locked(set);
     }
-    return huge_map_fresh_locked(set, request);
+    return huge_map_fresh_locked(set, request, growth);
 }
 
 // Registers a block that begins at `address` in `mapping`.

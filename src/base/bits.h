@@ -50,6 +50,14 @@ MALLOW_INLINE unsigned bits_count(uint64_t value) {
     return (unsigned)((bits_count_bytes(value) * UINT64_C(0x0101010101010101)) >> 56);
 }
 
+// The same of half a word.
+MALLOW_INLINE unsigned bits_count_half(uint32_t value) {
+    value = value - ((value >> 1) & UINT32_C(0x55555555));
+    value = (value & UINT32_C(0x33333333)) + ((value >> 2) & UINT32_C(0x33333333));
+    value = (value + (value >> 4)) & UINT32_C(0x0f0f0f0f);
+    return (value * UINT32_C(0x01010101)) >> 24;
+}
+
 // Index of the smallest power of two that is not below `value`; `value` is not 0.
 MALLOW_INLINE unsigned bits_log2_ceil(uint64_t value) {
     return value <= 1 ? 0 : bits_highest(value - 1) + 1;

@@ -229,7 +229,12 @@ MALLOW_INTERNAL uintptr_t heap_allocate_aligned(struct heap *heap, size_t size, 
 
 // To be called when malloc is about to take from another word of a slab: stops the program if
 // another thread has freed a free block of it as well.
-MALLOW_INTERNAL void heap_check_word(const struct heap *heap, const struct slab *slab);
+MALLOW_INTERNAL void heap_check_pending_word(const struct heap *heap, const struct slab *slab);
+MALLOW_INLINE void heap_check_word(const struct heap *heap, const struct slab *slab) {
+    if (unlikely((slab_owner(slab) & SLAB_OWNER_PENDING) != 0)) {
+        heap_check_pending_word(heap, slab);
+    }
+}
 
 // ---- heap_settle.c: what a call leaves to later ones --------------------------------------------
 
@@ -440,9 +445,14 @@ MALLOW_INTERNAL size_t heap_relieve(struct heap_shared *shared, size_t bytes);
 // way for it as far as more is held than was ever needed. Makes no system call: it is owed.
 enum heap_kind { HEAP_KIND_SLICES, HEAP_KIND_HUGE };
 MALLOW_INTERNAL void heap_make_way_slow(struct heap_shared *shared, enum heap_kind grown);
+// Whether that is to be looked at once so many slices more are held.
+MALLOW_INLINE bool heap_is_way_due(const struct heap_shared *shared, unsigned slice_count) {
+    const size_t more = (size_t)slice_count << MALLOW_SLICE_SHIFT;
+    return atomic_load_explicit(&shared->os->charge.held_bytes, memory_order_relaxed) + more >
+           atomic_load_explicit(&shared->way_bound, memory_order_relaxed);
+}
 MALLOW_INLINE void heap_make_way(struct heap_shared *shared, enum heap_kind grown) {
-    if (unlikely(atomic_load_explicit(&shared->os->charge.held_bytes, memory_order_relaxed) >
-                 atomic_load_explicit(&shared->way_bound, memory_order_relaxed))) {
+    if (unlikely(heap_is_way_due(shared, 0))) {
         heap_make_way_slow(shared, grown);
     }
 }

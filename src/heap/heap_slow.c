@@ -27,7 +27,9 @@ enum {
 // little to do releases it.
 static struct slab *heap_find_spare(struct heap *heap, unsigned slice_count, bool search) {
     if (heap->spare == NULL && search) {
-        heap->spare = heap_detach_spare(heap, heap->steal_cursor++ % MALLOW_CLASS_COUNT);
+        const unsigned class_index = heap->steal_cursor;
+        heap->steal_cursor = class_index + 1 < MALLOW_CLASS_COUNT ? class_index + 1 : 0;
+        heap->spare = heap_detach_spare(heap, class_index);
     }
     struct slab *const slab = heap->spare;
     if (slab == NULL || slab->slice_count != slice_count) {
@@ -39,9 +41,9 @@ static struct slab *heap_find_spare(struct heap *heap, unsigned slice_count, boo
 
 // A span for a slab: that of a spare one, which saves the way to the arena and back, or one from
 // the arena.
-static void heap_take_slab_span(struct heap *heap, unsigned slice_count, bool give_up,
+static void heap_take_slab_span(struct heap *heap, unsigned slice_count, bool search,
                                 struct arena_span *span) {
-    struct slab *const spare = heap_find_spare(heap, slice_count, give_up);
+    struct slab *const spare = heap_find_spare(heap, slice_count, search);
     if (spare != NULL) {
         const uintptr_t address = bits_align_down(spare->start_address, MALLOW_SLICE_BYTES);
         slab_clear(spare);
@@ -57,10 +59,12 @@ static void heap_take_slab_span(struct heap *heap, unsigned slice_count, bool gi
     }
 }
 
-static struct slab *heap_fresh_slab(struct heap *heap, unsigned class_index, bool give_up) {
+static struct slab *heap_fresh_slab(struct heap *heap, unsigned class_index) {
     const unsigned slice_count = size_class_slices(class_index);
+    // A call that has looked at something, or may have to see to what is kept, looks for none.
+    const bool search = heap_thread.effort == 0 && !heap_is_way_due(heap->shared, slice_count);
     struct arena_span span;
-    heap_take_slab_span(heap, slice_count, give_up, &span);
+    heap_take_slab_span(heap, slice_count, search, &span);
     if (span.slab == NULL) {
         return NULL;
     }
@@ -91,13 +95,12 @@ static bool heap_refill_current(struct heap *heap, struct slab *slab, int *work)
 static bool heap_open_current(struct heap *heap, struct slab *slab) {
     return (slab_can_open(slab) && heap_queue_first(heap, slab->class_index) == NULL &&
             slab_open(slab, heap->shared->os->page_bytes)) ||
-           (!slab_is_out(slab) && slab_find_word(slab));
+           slab_find_word(slab);
 }
 
-MALLOW_INTERNAL void heap_check_word(const struct heap *heap, const struct slab *slab) {
-    if ((slab_owner(slab) & SLAB_OWNER_PENDING) != 0) {
-        heap_check_twice(slab, arena_remote_of(heap->shared->arenas, slab), slab_word_index(slab));
-    }
+MALLOW_INTERNAL MALLOW_NOINLINE void heap_check_pending_word(const struct heap *heap,
+                                                             const struct slab *slab) {
+    heap_check_twice(slab, arena_remote_of(heap->shared->arenas, slab), slab_word_index(slab));
 }
 
 // Whether a queued slab has so few free blocks that another one would save many slow calls.
@@ -142,7 +145,7 @@ static struct slab *heap_next_slab(struct heap *heap, unsigned class_index, int 
         slab = heap_adopt_slab(heap, class_index, work);
     }
     if (slab == NULL) {
-        slab = heap_fresh_slab(heap, class_index, heap_thread.effort == 0);
+        slab = heap_fresh_slab(heap, class_index);
     }
     if (unlikely(slab == NULL)) {
         // What was collected before giving up may be of this class.
@@ -243,7 +246,7 @@ static MALLOW_NOINLINE struct slab *heap_refill(struct heap *heap, unsigned clas
         }
         return NULL;
     }
-    if (slab_is_out(slab) || !slab_find_word(slab)) {
+    if (!slab_find_word(slab)) {
         (void)slab_open(slab, heap->shared->os->page_bytes);
     }
     heap_set_current(heap, class_index, slab);

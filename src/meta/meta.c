@@ -7,13 +7,21 @@
 
 enum { META_STEP_BYTES = 256 << 10 };
 
+// Notes whether little is left.
+MALLOW_INLINE void meta_set_low(struct meta *meta) {
+    const size_t low = meta->bump_end == meta->region ? META_LOW_BYTES : META_LENT_LOW_BYTES;
+    __atomic_store_n(&meta->low, meta->bump_end - meta->bump < low, __ATOMIC_RELAXED);
+}
+
 MALLOW_INTERNAL void meta_init(struct meta *meta, struct os *os) {
     meta->os = os;
+    meta_set_low(meta);
 }
 
 MALLOW_INTERNAL void meta_lend(struct meta *meta, void *memory, size_t bytes) {
     meta->bump = (uintptr_t)memory;
     meta->bump_end = meta->bump + bytes;
+    meta_set_low(meta);
     os_charge_add(meta->os, bytes);
     atomic_fetch_add_explicit(&meta->committed_bytes, bytes, memory_order_relaxed);
 }
@@ -72,6 +80,7 @@ static bool meta_grow_locked(struct meta *meta, size_t bytes, enum os_charge_lev
     const uintptr_t end = meta->region + step;
     __atomic_store_n(&meta->region, end, __ATOMIC_RELAXED);
     __atomic_store_n(&meta->bump_end, end, __ATOMIC_RELAXED);
+    meta_set_low(meta);
     return true;
 }
 
@@ -119,6 +128,7 @@ MALLOW_INTERNAL void *meta_take(struct meta *meta, size_t bytes) {
         meta_grow_locked(meta, bytes, OS_CHARGE_RESERVE)) {
         result = (void *)meta->bump;
         __atomic_store_n(&meta->bump, meta->bump + bytes, __ATOMIC_RELAXED);
+        meta_set_low(meta);
         atomic_fetch_add_explicit(&meta->used_bytes, bytes, memory_order_relaxed);
     }
     os_lock_drop(&meta->lock);

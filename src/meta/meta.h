@@ -22,6 +22,7 @@ struct meta {
     uintptr_t bump_end;                 // of what can be used
     uintptr_t region;                   // what is reserved and not yet usable; 0: no region yet
     uintptr_t region_end;
+    bool low;                           // more is to be made usable; written under lock
     _Atomic(uint64_t) committed_bytes;  // all regions, and what was lent
     _Atomic(uint64_t) used_bytes;       // handed out
 };
@@ -44,11 +45,7 @@ MALLOW_INTERNAL void *meta_take(struct meta *meta, size_t bytes);
 #define META_LOW_BYTES ((size_t)128 << 10)
 #define META_LENT_LOW_BYTES ((size_t)20 << 10) // the tables of the first huge block fit
 MALLOW_INLINE bool meta_is_low(const struct meta *meta) {
-    const uintptr_t end = __atomic_load_n(&meta->bump_end, __ATOMIC_RELAXED);
-    const size_t low = end == __atomic_load_n(&meta->region, __ATOMIC_RELAXED)
-                           ? META_LOW_BYTES
-                           : META_LENT_LOW_BYTES;
-    return end - __atomic_load_n(&meta->bump, __ATOMIC_RELAXED) < low &&
+    return unlikely(__atomic_load_n(&meta->low, __ATOMIC_RELAXED)) &&
            !os_is_confined(meta->os) && !meta->os->sealed;
 }
 

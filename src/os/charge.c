@@ -66,12 +66,11 @@ static void charge_raise(struct os_charge *charge, uint32_t event) {
 
 // Above the soft limit the program is asked to shed at once, and again each time that what is held
 // has grown by a part of the limit.
-static void charge_mark(struct os_charge *charge, enum os_charge_level level, uint64_t held) {
+static MALLOW_NOINLINE void charge_mark(struct os_charge *charge, enum os_charge_level level,
+                                        uint64_t held) {
     uint64_t mark = charge_load(&charge->shed_mark);
     if (level == OS_CHARGE_SOFT) {
-        if (mark != 0) {
-            charge_store(&charge->shed_mark, 0);
-        }
+        charge_store(&charge->shed_mark, 0);
         return;
     }
     const uint64_t soft_bytes = charge_load(&charge->soft_bytes);
@@ -108,7 +107,9 @@ MALLOW_INLINE bool charge_take(struct os_charge *charge, enum os_charge_level le
         }
     } while (!atomic_compare_exchange_weak_explicit(&charge->held_bytes, &held, held + bytes,
                                                     memory_order_relaxed, memory_order_relaxed));
-    charge_mark(charge, level, held + bytes);
+    if (unlikely(level != OS_CHARGE_SOFT) || unlikely(charge_load(&charge->shed_mark) != 0)) {
+        charge_mark(charge, level, held + bytes);
+    }
     charge_watch(charge, bytes);
     return true;
 }

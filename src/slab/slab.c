@@ -116,12 +116,12 @@ MALLOW_INTERNAL void slab_clear(struct slab *slab) {
     __atomic_store_n(&slab->kind, SLAB_NONE, __ATOMIC_RELEASE);
 }
 
-MALLOW_INTERNAL bool slab_find_word(struct slab *slab) {
-    return !slab_is_out(slab) && slab_next_word(slab); // a full slab is not looked through
+MALLOW_INTERNAL bool slab_seek_word(struct slab *slab) {
+    return slab_next_word(slab);
 }
 
-MALLOW_INTERNAL bool slab_find_room(struct slab *slab) {
-    return slab_find_word(slab) &&
+MALLOW_INTERNAL bool slab_seek_room(struct slab *slab) {
+    return slab_next_word(slab) &&
            (bits_count(*slab->word) >= SLAB_WORD_WORTH || slab_is_roomy(slab));
 }
 

@@ -162,8 +162,13 @@ MALLOW_INLINE unsigned slab_word_index(const struct slab *slab) {
     return __atomic_load_n(&slab->word_index, __ATOMIC_RELAXED);
 }
 
-// Moves `word` to a bitmap word with a free block; false if there is none.
-MALLOW_INTERNAL bool slab_find_word(struct slab *slab);
+// Moves `word` to a bitmap word with a free block; false if there is none. For a slab that is not
+// out.
+MALLOW_INTERNAL bool slab_seek_word(struct slab *slab);
+
+// The same; but for a slab that could be opened further, true only if the word has many, or an
+// eighth of what is open is free: to hand out a few and be asked again costs more than a page.
+MALLOW_INTERNAL bool slab_seek_room(struct slab *slab);
 
 // Blocks that are not free here, counted.
 MALLOW_INTERNAL unsigned slab_count_used(const struct slab *slab);
@@ -190,10 +195,6 @@ MALLOW_INLINE bool slab_can_open(const struct slab *slab) {
 MALLOW_INLINE bool slab_is_out(const struct slab *slab) {
     return slab->used_count % SLAB_CURRENT == slab->capacity_count;
 }
-
-// The same; but for a slab that could be opened further, true only if the word has many, or an
-// eighth of what is open is free: to hand out a few and be asked again costs more than a page.
-MALLOW_INTERNAL bool slab_find_room(struct slab *slab);
 
 // Whether an eighth of what is open is free, or all is open: the cheaper half of slab_find_room.
 MALLOW_INLINE bool slab_is_roomy(const struct slab *slab) {
@@ -224,6 +225,15 @@ MALLOW_INLINE bool slab_next_word(struct slab *slab) {
     }
     slab_set_word(slab, (unsigned)(word - slab->bits));
     return true;
+}
+
+// A slab that is out is not looked through.
+MALLOW_INLINE bool slab_find_word(struct slab *slab) {
+    return !slab_is_out(slab) && slab_seek_word(slab);
+}
+
+MALLOW_INLINE bool slab_find_room(struct slab *slab) {
+    return !slab_is_out(slab) && slab_seek_room(slab);
 }
 
 // Index of the block that `address` is the start of, for an address in the slab's span; SIZE_MAX
