@@ -50,23 +50,26 @@ static void *resize_keep(struct process *process, const struct heap_block *found
     }
 }
 
-// Frees a block that has been copied. The new one may have taken the call's system call.
+// Frees a block that has been copied. The new one may have taken the call's system call, and so much
+// besides that what can wait of this is left to later calls.
 static void resize_free(struct process *process, const struct heap_block *found, void *block,
                         uint64_t entries) {
     struct heap *const heap = heap_current();
     struct slab *slab;
     if (found->kind == HEAP_BLOCK_HUGE) {
-        const bool may_enter = os_entries(&process->os) == entries &&
-                               heap_thread.effort < MALLOW_CALL_EFFORT;
+        const bool may_enter = os_entries(&process->os) == entries && !heap_is_move_dear();
         if (huge_give_record(&process->huges, found->huge, (uintptr_t)block, may_enter)) {
             return;
         }
+    } else if (found->kind == HEAP_BLOCK_SLAB && heap_is_move_dear() &&
+               heap_hand_on(&process->shared, heap, found)) {
+        return;
     } else {
         switch (heap_fast_free(heap, (uintptr_t)block, &slab)) {
         case HEAP_FAST_DONE:
             return;
         case HEAP_FAST_EMPTIED:
-            if (!slab_is_current(slab)) { // kept: the allocation has cost enough
+            if (!slab_is_current(slab)) {
                 heap_queue_remove(heap, slab);
                 heap_keep_spare(heap, slab);
             }
@@ -112,13 +115,16 @@ static void resize_end(struct process *process, const void *caller, uint64_t ent
 // The same of one that has moved the block: a step in place of the background thread is left to
 // another call, as if this one had entered the kernel.
 static void resize_end_moved(struct process *process, const void *caller, uint64_t entries) {
-    heap_settle(&process->shared, entries);
+    if (!heap_is_move_dear()) { // else its allocation has settled what it could
+        heap_settle(&process->shared, entries);
+    }
     process_poll(process, caller, UINT64_MAX);
 }
 
-// Where the block moves to.
-static void *resize_allocate(size_t size, struct api_layout layout, bool zeroed) {
-    heap_begin_move();
+// Where a block of a kind moves to.
+static void *resize_allocate(enum heap_block_kind kind, size_t size, struct api_layout layout,
+                             bool zeroed) {
+    heap_begin_move(kind >= HEAP_BLOCK_LARGE ? HEAP_EFFORT_MOVE_FAR : HEAP_EFFORT_MOVE);
     void *const moved = layout.alignment == 1 && !zeroed ? api_malloc(size)
                                                          : api_allocate(size, layout, zeroed);
     heap_end_move();
@@ -166,7 +172,7 @@ MALLOW_INTERNAL MALLOW_NOINLINE void *api_reallocate(void *block, size_t size,
         }
         return kept;
     }
-    void *const moved = resize_allocate(size, layout, zeroed);
+    void *const moved = resize_allocate(found.kind, size, layout, zeroed);
     if (moved != NULL) {
         memcpy(moved, block, bits_min(found.usable_bytes, size));
         resize_free(process, &found, block, entries);

@@ -304,6 +304,9 @@ static void arena_set_debt_locked(struct arena_set *set, size_t bytes) {
 
 // Free pages may fill half of the room below the soft limit: what is more is owed.
 static void arena_owe_beyond_room_locked(struct arena_set *set) {
+    if (likely(!os_charge_is_capped(&set->os->charge))) {
+        return;
+    }
     const size_t dirty_bytes = set->dirty_slices << MALLOW_SLICE_SHIFT;
     const size_t allowed = os_charge_room(set->os, dirty_bytes) / 2;
     if (unlikely(dirty_bytes > allowed) && dirty_bytes - allowed > set->debt_bytes) {

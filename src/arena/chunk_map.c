@@ -228,8 +228,9 @@ MALLOW_INLINE uint32_t map_find_span(const struct chunk_map *map, unsigned slice
     if (starts != 0) {
         return starts;
     }
-    const unsigned certain = (unsigned)bits_min(
-        bits_log2_ceil(slice_count + align_slices - 1), CHUNK_MAP_RUN_ROWS - 1);
+    const unsigned wanted = align_slices == 1 ? below + 1 // a power of two would have been found
+                                              : bits_log2_ceil(slice_count + align_slices - 1);
+    const unsigned certain = (unsigned)bits_min(wanted, CHUNK_MAP_RUN_ROWS - 1);
     return certain != below && map_first(map, certain, at)
                ? map_starts(map_chunk(*at), slice_count, aligned)
                : 0;

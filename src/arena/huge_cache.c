@@ -64,6 +64,27 @@ static void huge_cache_set_piece(struct huge_cache *cache, unsigned number,
     huge_index_add(cache->index, piece, number);
 }
 
+// Makes a piece one with a range that begins where it ends.
+static void huge_cache_append(struct huge_cache *cache, unsigned number, struct huge_mapping range) {
+    struct huge_mapping *const piece = &cache->pieces[number];
+    huge_index_end_at(cache->index, *piece, range.address + range.bytes, number);
+    piece->bytes += range.bytes;
+    piece->several = piece->several || range.several;
+    if (unlikely(piece->address + piece->bytes == cache->room.front)) {
+        cache->room.front = huge_cache_take_piece(cache, number).address;
+    }
+}
+
+// The same of one that ends where it begins.
+static void huge_cache_prepend(struct huge_cache *cache, unsigned number,
+                               struct huge_mapping range) {
+    struct huge_mapping *const piece = &cache->pieces[number];
+    huge_index_begin_at(cache->index, *piece, range.address, number);
+    piece->address = range.address;
+    piece->bytes += range.bytes;
+    piece->several = piece->several || range.several;
+}
+
 // Keeps a range, joined with those that it touches. There is a place.
 static void huge_cache_keep(struct huge_cache *cache, struct huge_mapping piece) {
     cache->bytes += piece.bytes;
@@ -72,24 +93,22 @@ static void huge_cache_keep(struct huge_cache *cache, struct huge_mapping piece)
     }
     // Mappings of the kernel's that touch are one, unless pages have been moved to them.
     const unsigned before = huge_index_ending(cache->index, cache->pieces, piece.address);
-    if (before != HUGE_INDEX_NONE) {
-        const struct huge_mapping other = huge_cache_take_piece(cache, before);
-        piece.address = other.address;
-        piece.bytes += other.bytes;
-        piece.several = piece.several || other.several;
-    }
     const unsigned behind =
         huge_index_starting(cache->index, cache->pieces, piece.address + piece.bytes);
-    if (behind != HUGE_INDEX_NONE) {
-        const struct huge_mapping other = huge_cache_take_piece(cache, behind);
-        piece.bytes += other.bytes;
-        piece.several = piece.several || other.several;
-    }
-    if (piece.address + piece.bytes == cache->room.front) {
+    if (before != HUGE_INDEX_NONE) {
+        if (behind != HUGE_INDEX_NONE) {
+            const struct huge_mapping other = huge_cache_take_piece(cache, behind);
+            piece.bytes += other.bytes;
+            piece.several = piece.several || other.several;
+        }
+        huge_cache_append(cache, before, piece);
+    } else if (behind != HUGE_INDEX_NONE) {
+        huge_cache_prepend(cache, behind, piece);
+    } else if (piece.address + piece.bytes == cache->room.front) {
         cache->room.front = piece.address; // a block of the room came back before the next one went
-        return;
+    } else {
+        huge_cache_add_piece(cache, piece);
     }
-    huge_cache_add_piece(cache, piece);
 }
 
 // Takes `bytes` bytes off the count.
@@ -222,7 +241,7 @@ static struct huge_mapping huge_cache_cut(struct huge_cache *cache, unsigned ind
     const struct huge_mapping rest = huge_rest(piece, bytes);
     piece.bytes = bytes;
     if (rest.bytes >= HUGE_PIECE_BYTES_MIN) {
-        huge_index_cut(cache->index, cache->pieces[index], bytes, index);
+        huge_index_begin_at(cache->index, cache->pieces[index], rest.address, index);
         cache->pieces[index] = rest;
         huge_cache_less(cache, bytes);
         return piece;
@@ -370,9 +389,11 @@ static void huge_cache_owe_beyond(struct huge_cache *cache, size_t limit) {
 
 MALLOW_INTERNAL void huge_cache_give(struct huge_cache *cache, struct huge_mapping mapping,
                                      size_t live_bytes, bool may_enter) {
-    // Nor more than half of the room that is left below the soft limit.
-    const size_t room = os_charge_room(cache->os, mapping.bytes + cache->bytes) / 2;
-    size_t limit = bits_min(bits_min(huge_cache_bound(cache, live_bytes), cache->worth), room);
+    size_t limit = bits_min(huge_cache_bound(cache, live_bytes), cache->worth);
+    if (unlikely(os_charge_is_capped(&cache->os->charge))) {
+        // Nor more than half of the room that is left below the soft limit.
+        limit = bits_min(limit, os_charge_room(cache->os, mapping.bytes + cache->bytes) / 2);
+    }
     limit -= bits_min(limit, cache->debt);
     const bool has_place = !huge_cache_is_full(cache);
     if (!may_enter && has_place) {

@@ -56,17 +56,30 @@ MALLOW_INTERNAL void huge_index_remove(struct huge_index *index, struct huge_map
     index->by_end[index_hash(piece.address + piece.bytes)] &= ~bit;
 }
 
-MALLOW_INTERNAL void huge_index_cut(struct huge_index *index, struct huge_mapping piece,
-                                    size_t offset, unsigned number) {
-    const uint64_t bit = UINT64_C(1) << number;
-    const unsigned before = index_class(piece.bytes);
-    const unsigned size = index_class(piece.bytes - offset);
-    if (before != size) {
-        index_leave_size(index, before, bit);
-        index_enter_size(index, size, bit);
+static void index_change_size(struct huge_index *index, size_t before, size_t bytes,
+                              uint64_t bit) {
+    const unsigned left = index_class(before);
+    const unsigned entered = index_class(bytes);
+    if (left != entered) {
+        index_leave_size(index, left, bit);
+        index_enter_size(index, entered, bit);
     }
+}
+
+MALLOW_INTERNAL void huge_index_begin_at(struct huge_index *index, struct huge_mapping piece,
+                                         uintptr_t address, unsigned number) {
+    const uint64_t bit = UINT64_C(1) << number;
+    index_change_size(index, piece.bytes, piece.address + piece.bytes - address, bit);
     index->by_start[index_hash(piece.address)] &= ~bit;
-    index->by_start[index_hash(piece.address + offset)] |= bit;
+    index->by_start[index_hash(address)] |= bit;
+}
+
+MALLOW_INTERNAL void huge_index_end_at(struct huge_index *index, struct huge_mapping piece,
+                                       uintptr_t address, unsigned number) {
+    const uint64_t bit = UINT64_C(1) << number;
+    index_change_size(index, piece.bytes, address - piece.address, bit);
+    index->by_end[index_hash(piece.address + piece.bytes)] &= ~bit;
+    index->by_end[index_hash(address)] |= bit;
 }
 
 MALLOW_INTERNAL unsigned huge_index_starting(const struct huge_index *index,

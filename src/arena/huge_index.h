@@ -42,9 +42,11 @@ MALLOW_INTERNAL void huge_index_add(struct huge_index *index, struct huge_mappin
 MALLOW_INTERNAL void huge_index_remove(struct huge_index *index, struct huge_mapping piece,
                                        unsigned number);
 
-// A piece begins so much later now, and ends where it did.
-MALLOW_INTERNAL void huge_index_cut(struct huge_index *index, struct huge_mapping piece,
-                                    size_t offset, unsigned number);
+// A piece begins elsewhere now, and ends where it did; or ends elsewhere, and begins where it did.
+MALLOW_INTERNAL void huge_index_begin_at(struct huge_index *index, struct huge_mapping piece,
+                                         uintptr_t address, unsigned number);
+MALLOW_INTERNAL void huge_index_end_at(struct huge_index *index, struct huge_mapping piece,
+                                       uintptr_t address, unsigned number);
 
 // The piece that begins, or that ends, at `address`; HUGE_INDEX_NONE: there is none.
 MALLOW_INTERNAL unsigned huge_index_starting(const struct huge_index *index,

@@ -149,6 +149,7 @@ MALLOW_INLINE bool heap_is_empty(const struct heap *heap) {
 enum heap_effort {
     HEAP_EFFORT_LOOK = 1,    // at what others have freed, or left
     HEAP_EFFORT_MOVE = 1,    // the allocation is for a block that moves
+    HEAP_EFFORT_MOVE_FAR = 2, // the same out of a span or a mapping of its own
     HEAP_EFFORT_POST = 2,    // a slab posted by others
     HEAP_EFFORT_RELEASE = 2, // a slab, or a large block, given up
     HEAP_EFFORT_HUGE = 3,
@@ -161,15 +162,22 @@ MALLOW_INLINE void heap_begin_effort(void) {
 }
 
 // Around the allocation for a block that moves, which has to be copied and freed as well.
-MALLOW_INLINE void heap_begin_move(void) {
-    heap_thread.first_effort = HEAP_EFFORT_MOVE;
+MALLOW_INLINE void heap_begin_move(enum heap_effort effort) {
+    heap_thread.first_effort = (uint16_t)effort;
 }
 
 MALLOW_INLINE void heap_end_move(void) {
+    const uint16_t first = heap_thread.first_effort;
     heap_thread.first_effort = 0;
     if (heap_thread.effort != 0) { // else it was a fast one
-        heap_thread.effort = (uint16_t)(heap_thread.effort - HEAP_EFFORT_MOVE);
+        heap_thread.effort = (uint16_t)(heap_thread.effort - first);
     }
+}
+
+// Whether the allocation for a block that moves has cost so much that what can wait of freeing the
+// block is left to later calls.
+MALLOW_INLINE bool heap_is_move_dear(void) {
+    return heap_thread.effort >= HEAP_EFFORT_HUGE;
 }
 
 MALLOW_INLINE void heap_note_effort(enum heap_effort effort) {
@@ -424,6 +432,11 @@ enum heap_near {
 // is no address of ours at all. Misuse of one that is ours stops the program.
 MALLOW_INTERNAL bool heap_free(struct heap_shared *shared, struct heap *heap, uintptr_t address);
 
+// Frees a block that the call under way has identified and moved as another thread would, if its
+// slab is this heap's and has no other block: so a later call gives that up. False: nothing done.
+MALLOW_INTERNAL bool heap_hand_on(struct heap_shared *shared, const struct heap *heap,
+                                  const struct heap_block *block);
+
 // The same for a block that the call under way has identified and moved, which has cost something.
 MALLOW_INTERNAL void heap_free_moved(struct heap_shared *shared, struct heap *heap,
                                      const struct heap_block *block, uintptr_t address);
@@ -525,11 +538,12 @@ MALLOW_INLINE void heap_take_arena_span(struct heap *heap, unsigned slice_count,
     if (unlikely(!plenty)) {
         *span = heap_take_span_short(heap, slice_count, align_slices);
     } else if (unlikely(span->zeroed)) { // its pages are fresh ones
-        if (heap_thread.effort <= HEAP_EFFORT_SPAN) { // else the next such call looks
-            heap_make_way(heap->shared, HEAP_KIND_SLICES);
-        }
+        const bool looks = heap_thread.effort <= HEAP_EFFORT_SPAN; // else the next such call does
         if (span->grown) {
             heap_note_effort(HEAP_EFFORT_GROWTH);
+        }
+        if (looks) {
+            heap_make_way(heap->shared, HEAP_KIND_SLICES);
         }
     }
     heap_note_growth(heap, plenty);

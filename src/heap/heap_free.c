@@ -56,7 +56,7 @@ MALLOW_INTERNAL struct heap_block heap_identify(const struct heap_shared *shared
         block.index = slab_index_of(slab, address);
         if (block.index != SIZE_MAX &&
             !slab_remote_is_free(slab, arena_remote_of(shared->arenas, slab), block.index) &&
-            !heap_is_lent(slab, block.index)) {
+            !(slab_has_reused(slab) && heap_is_lent(slab, block.index))) {
             block.kind = HEAP_BLOCK_SLAB;
         }
     }
@@ -169,6 +169,16 @@ MALLOW_INTERNAL bool heap_free(struct heap_shared *shared, struct heap *heap, ui
         return true;
     }
     return heap_free_far(shared, heap, address);
+}
+
+MALLOW_INTERNAL bool heap_hand_on(struct heap_shared *shared, const struct heap *heap,
+                                  const struct heap_block *block) {
+    struct slab *const slab = block->slab;
+    if (slab_owner_heap(slab) != (uintptr_t)heap || slab->used_count != 1) {
+        return false;
+    }
+    (void)heap_free_remote(shared, slab, arena_remote_of(shared->arenas, slab), block->index);
+    return true;
 }
 
 MALLOW_INTERNAL void heap_free_moved(struct heap_shared *shared, struct heap *heap,

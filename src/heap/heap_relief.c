@@ -54,8 +54,8 @@ MALLOW_INTERNAL void heap_make_way_slow(struct heap_shared *shared, enum heap_ki
     const size_t other = grown == HEAP_KIND_HUGE ? dirty : cached;
     const size_t owed = (size_t)bits_min(held - bits_min(held, bound), other);
     atomic_store_explicit(&shared->way_bound, bound, memory_order_relaxed);
-    if (owed == 0) {
-        return;
+    if (owed == 0 || heap_thread.effort > HEAP_EFFORT_SPAN) {
+        return; // what is needed has been noted; what is owed then, a call that has not grown finds
     }
     const size_t more = grown == HEAP_KIND_HUGE ? arena_owe(shared->arenas, owed)
                                                 : huge_owe(shared->huges, owed);

@@ -141,7 +141,7 @@ static struct slab *heap_next_slab(struct heap *heap, unsigned class_index, int 
     // Where a heap has a reserve of its own, others' slabs are not of its memory.
     if (heap->reserve == heap->shared->reserve &&
         heap_thread.effort == heap_thread.first_effort && // no look has been had at anything yet
-        unlikely(heap_has_ended(heap->shared))) {
+        heap_thread.effort <= HEAP_EFFORT_MOVE && unlikely(heap_has_ended(heap->shared))) {
         slab = heap_adopt_slab(heap, class_index, work);
     }
     if (slab == NULL) {
@@ -375,7 +375,9 @@ static uintptr_t heap_huge_allocate(struct heap *heap, size_t size, size_t align
     }
     heap_note_effort(HEAP_EFFORT_HUGE);
     heap_note_growth(heap, plenty);
-    heap_make_way(shared, HEAP_KIND_HUGE);
+    if (heap_thread.first_effort != HEAP_EFFORT_MOVE_FAR) { // which gives as much back, or nearly
+        heap_make_way(shared, HEAP_KIND_HUGE);
+    }
     heap_settle(shared, entries);
     return address;
 }

@@ -21,6 +21,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "base/compiler.h"
 #include "config.h"
 
 enum os_charge_level {
@@ -48,6 +49,12 @@ struct os_charge {
 };
 
 struct os;
+
+// Whether there is a soft limit, or pressure.
+MALLOW_INLINE bool os_charge_is_capped(const struct os_charge *charge) {
+    return atomic_load_explicit(&charge->caps[OS_CHARGE_SOFT], memory_order_relaxed) !=
+           UINT64_MAX;
+}
 
 // No limits, nothing held.
 MALLOW_INTERNAL void os_charge_init(struct os *os);

@@ -227,7 +227,7 @@ static const struct program {
     {"huge_many", adversary_huge_many}, {"bursts", adversary_bursts},
     {"exits", adversary_exits},       {"trims", adversary_trims},
     {"resizes", adversary_resizes},   {"newcomers", adversary_newcomers},
-    {"sweep", adversary_sweep},
+    {"sweep", adversary_sweep},       {"moves", adversary_moves},
     {"helper", adversary_helper}, // by itself alone, if it is named
 };
 enum { PROGRAM_COUNT = sizeof programs / sizeof programs[0], ALL_COUNT = PROGRAM_COUNT - 1 };

@@ -66,6 +66,7 @@ void adversary_bursts(void);
 void adversary_exits(void);
 void adversary_trims(void);
 void adversary_resizes(void);
+void adversary_moves(void);
 void adversary_newcomers(void);
 void adversary_sweep(void);
 

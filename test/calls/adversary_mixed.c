@@ -199,3 +199,54 @@ void adversary_resizes(void) {
     }
     array_drop(blocks, LIVE);
 }
+
+// Nothing but moves: every block of one kind becomes one of another, in a row, so that no other
+// call can do what they leave; then from many kinds into one, and each class with its slab full.
+static void move_all(void **blocks, size_t count, size_t from, size_t to) {
+    for (size_t i = 0; i < count; i++) {
+        blocks[i] = counted_malloc(from + i % 7 * (from / 16));
+    }
+    array_shuffle(blocks, count);
+    for (size_t i = 0; i < count; i++) {
+        blocks[i] = counted_realloc(blocks[i], to + i % 5 * (to / 16));
+    }
+    array_shuffle(blocks, count);
+    many_free(&(struct many){blocks, count});
+}
+
+void adversary_moves(void) {
+    enum { COUNT = 70, CLASSES = SIZES };
+    static const size_t kinds[] = {24,       600,       5000,           11000,   30000,   52000,
+                                   70 * KIB, 700 * KIB, 1100 * KIB,     3 * MIB, 12 * MIB};
+    enum { KINDS = sizeof kinds / sizeof kinds[0] };
+    void **const blocks = array_make(COUNT + CLASSES * 1100);
+    phase("moves in a row", false);
+    for (size_t from = 0; from < KINDS; from++) {
+        for (size_t to = 0; to < KINDS; to++) {
+            if (from != to) {
+                move_all(blocks, COUNT, kinds[from], kinds[to]);
+            }
+        }
+    }
+    phase("moves into each class in turn", false);
+    for (size_t from = KINDS - 5; from < KINDS; from++) {
+        for (unsigned round = 0; round < 40; round++) {
+            size_t count = 0;
+            for (size_t s = 0; s < SIZES; s++) {
+                blocks[count++] = counted_malloc(kinds[from] + s * 4 * KIB);
+            }
+            for (size_t s = 0; s < SIZES; s++) {
+                blocks[s] = counted_realloc(blocks[s], size_number(SIZES - 1 - s));
+            }
+            for (size_t s = 0; s < SIZES; s++) { // some stay, so that a class's slab is full in some round
+                for (size_t i = 0; i < 1 + random_below(9); i++) {
+                    blocks[count++] = counted_malloc(size_number(s));
+                }
+            }
+            array_shuffle(blocks, count);
+            many_free(&(struct many){blocks, count - SIZES});
+            many_free(&(struct many){blocks + count - SIZES, round % 4 == 0 ? SIZES : SIZES / 2});
+        }
+    }
+    array_drop(blocks, COUNT + CLASSES * 1100);
+}

@@ -26,6 +26,21 @@ static void drop(unsigned number) {
     huge_index_remove(&masks, pieces[number], number);
 }
 
+// Gives a piece another start or end, within the place that is its own.
+static void change(unsigned number, struct unit_chance *chance) {
+    struct huge_mapping *const piece = &pieces[number];
+    const uintptr_t end = piece->address + piece->bytes;
+    if (unit_below(chance, 2) == 0) {
+        const uintptr_t first = end - MIB - unit_below(chance, 1 << 12) * (uintptr_t)4096;
+        huge_index_begin_at(&masks, *piece, first, number);
+        *piece = (struct huge_mapping){first, end - first, false};
+    } else {
+        const size_t bytes = MIB + unit_below(chance, 1 << 12) * (size_t)4096;
+        huge_index_end_at(&masks, *piece, piece->address + bytes, number);
+        piece->bytes = bytes;
+    }
+}
+
 static size_t largest(void) {
     size_t most = 0;
     for (unsigned i = 0; i < MALLOW_HUGE_CACHE_COUNT; i++) {
@@ -111,13 +126,19 @@ CASE(any_pieces_in_any_order_are_found_as_a_search_of_all_would) {
     begin();
     for (unsigned round = 0; round < 100000; round++) {
         const unsigned number = unit_below(&chance, MALLOW_HUGE_CACHE_COUNT);
-        if (present[number]) {
+        const uintptr_t begin_before = pieces[number].address;
+        const uintptr_t end_before = begin_before + pieces[number].bytes;
+        if (present[number] && round % 3 != 0) {
+            change(number, &chance);
+        } else if (present[number]) {
             drop(number);
         } else { // places that do not overlap
             add(number, ((uintptr_t)number + 1) << 40,
                 (MIB << unit_below(&chance, round % 7 == 0 ? 15 : 4)) +
                     unit_below(&chance, 1 << 20) / 4096 * 4096);
         }
+        check_neighbours(begin_before);
+        check_neighbours(end_before);
         const unsigned other = unit_below(&chance, MALLOW_HUGE_CACHE_COUNT);
         check_neighbours(pieces[other].address);
         check_neighbours(pieces[other].address + pieces[other].bytes);
