@@ -113,9 +113,11 @@ static void resize_end(struct process *process, const void *caller, uint64_t ent
 }
 
 // The same of one that has moved the block: a step in place of the background thread is left to
-// another call, as if this one had entered the kernel.
-static void resize_end_moved(struct process *process, const void *caller, uint64_t entries) {
-    if (!heap_is_move_dear()) { // else its allocation has settled what it could
+// another call, as if this one had entered the kernel; and so is the rest if the allocation has had
+// its share, or a span or mapping has been given up.
+static void resize_end_moved(struct process *process, enum heap_block_kind kind,
+                             const void *caller, uint64_t entries) {
+    if (kind < HEAP_BLOCK_LARGE && !heap_is_move_dear()) {
         heap_settle(&process->shared, entries);
     }
     process_poll(process, caller, UINT64_MAX);
@@ -176,7 +178,7 @@ MALLOW_INTERNAL MALLOW_NOINLINE void *api_reallocate(void *block, size_t size,
     if (moved != NULL) {
         memcpy(moved, block, bits_min(found.usable_bytes, size));
         resize_free(process, &found, block, entries);
-        resize_end_moved(process, __builtin_return_address(0), entries);
+        resize_end_moved(process, found.kind, __builtin_return_address(0), entries);
     }
     return moved;
 }

@@ -405,6 +405,14 @@ MALLOW_INTERNAL void huge_confine(struct huge_set *set) {
     os_lock_drop(&set->map->lock);
 }
 
+MALLOW_INTERNAL void huge_join(struct huge_set *set) {
+    os_lock_take(&set->map->lock);
+    if (huge_is_loose(set)) {
+        huge_cache_join(&set->cache);
+    }
+    os_lock_drop(&set->map->lock);
+}
+
 MALLOW_INTERNAL void huge_settle(struct huge_set *set) {
     os_lock_take(&set->map->lock);
     if (set->cache.debt != 0 && !set->os->sealed) {

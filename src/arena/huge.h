@@ -135,6 +135,14 @@ MALLOW_INLINE bool huge_owes(const struct huge_set *set) {
     return __atomic_load_n(&set->cache.debt, __ATOMIC_RELAXED) != 0;
 }
 
+// Whether pieces of the cache may touch each other; relaxed.
+MALLOW_INLINE bool huge_is_loose(const struct huge_set *set) {
+    return __atomic_load_n(&set->cache.loose, __ATOMIC_RELAXED) != 0;
+}
+
+// Joins one of them with its neighbours. No system call.
+MALLOW_INTERNAL void huge_join(struct huge_set *set);
+
 // Gives one piece of that back: one system call.
 MALLOW_INTERNAL void huge_settle(struct huge_set *set);
 

@@ -36,11 +36,17 @@ static size_t huge_cache_gathered(const struct huge_cache *cache) {
     return cache->room.tail - cache->room.front;
 }
 
-static void huge_cache_add_piece(struct huge_cache *cache, struct huge_mapping piece) {
+static void huge_cache_set_loose(struct huge_cache *cache, uint64_t loose) {
+    __atomic_store_n(&cache->loose, loose, __ATOMIC_RELAXED);
+}
+
+// The number that it gets.
+static unsigned huge_cache_add_piece(struct huge_cache *cache, struct huge_mapping piece) {
     const unsigned number = bits_lowest(~cache->index->used);
     cache->pieces[number] = piece;
     cache->count++;
     huge_index_add(cache->index, piece, number);
+    return number;
 }
 
 // Takes a piece off the list, whatever its bytes count as.
@@ -49,6 +55,9 @@ static struct huge_mapping huge_cache_take_piece(struct huge_cache *cache, unsig
     huge_index_remove(cache->index, piece, number);
     cache->pieces[number] = (struct huge_mapping){0, 0, false};
     cache->count--;
+    if (unlikely(cache->loose != 0)) {
+        huge_cache_set_loose(cache, cache->loose & ~(UINT64_C(1) << number));
+    }
     return piece;
 }
 
@@ -85,12 +94,23 @@ static void huge_cache_prepend(struct huge_cache *cache, unsigned number,
     piece->several = piece->several || range.several;
 }
 
-// Keeps a range, joined with those that it touches. There is a place.
-static void huge_cache_keep(struct huge_cache *cache, struct huge_mapping piece) {
-    cache->bytes += piece.bytes;
+static void huge_cache_more(struct huge_cache *cache, size_t bytes) {
+    cache->bytes += bytes;
     if (cache->bytes > MALLOW_WORK_BYTES) {
         os_raise_work(cache->os);
     }
+}
+
+// Keeps a range as it is. There is a place.
+static void huge_cache_keep_loose(struct huge_cache *cache, struct huge_mapping piece) {
+    huge_cache_more(cache, piece.bytes);
+    const unsigned number = huge_cache_add_piece(cache, piece);
+    huge_cache_set_loose(cache, cache->loose | UINT64_C(1) << number);
+}
+
+// The same, joined with those that it touches.
+static void huge_cache_keep(struct huge_cache *cache, struct huge_mapping piece) {
+    huge_cache_more(cache, piece.bytes);
     // Mappings of the kernel's that touch are one, unless pages have been moved to them.
     const unsigned before = huge_index_ending(cache->index, cache->pieces, piece.address);
     const unsigned behind =
@@ -107,8 +127,14 @@ static void huge_cache_keep(struct huge_cache *cache, struct huge_mapping piece)
     } else if (piece.address + piece.bytes == cache->room.front) {
         cache->room.front = piece.address; // a block of the room came back before the next one went
     } else {
-        huge_cache_add_piece(cache, piece);
+        (void)huge_cache_add_piece(cache, piece);
     }
+}
+
+MALLOW_INTERNAL void huge_cache_join(struct huge_cache *cache) {
+    const struct huge_mapping piece = huge_cache_take_piece(cache, bits_lowest(cache->loose));
+    cache->bytes -= piece.bytes; // for a moment
+    huge_cache_keep(cache, piece);
 }
 
 // Takes `bytes` bytes off the count.
@@ -397,7 +423,7 @@ MALLOW_INTERNAL void huge_cache_give(struct huge_cache *cache, struct huge_mappi
     limit -= bits_min(limit, cache->debt);
     const bool has_place = !huge_cache_is_full(cache);
     if (!may_enter && has_place) {
-        huge_cache_keep(cache, mapping);
+        huge_cache_keep_loose(cache, mapping);
         huge_cache_owe_beyond(cache, limit);
         return;
     }

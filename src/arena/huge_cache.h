@@ -7,7 +7,8 @@
 // Holds    bytes = sum over the pieces + what is gathered <= what may be kept: the option's
 //          limit and a quarter of what is live, as far as keeping has proved worth it; more only
 //          where the kernel refused munmap, and where a call left it to a later one.
-//          Pieces do not touch each other, nor the gathered range.
+//          Pieces do not touch each other, nor the gathered range; but for loose ones, which a call
+//          without the time to join them has kept: later ones do, one at a time.
 //          Every function makes at most one system call, unless the kernel refuses that.
 //
 //   room   | handed out | gathered: pages of freed blocks | address space, no pages yet |
@@ -48,6 +49,7 @@ struct huge_cache {
                                  // yet, keeps nothing
     struct huge_index *index;    // of these
     unsigned count;
+    uint64_t loose;          // pieces that may touch others; relaxed reads
     size_t bytes;            // of pieces, and gathered
     size_t bytes_low;        // fewest since the last look
     size_t bytes_low_before; // the same of the look before
@@ -89,11 +91,14 @@ MALLOW_INTERNAL size_t huge_cache_growth(const struct huge_cache *cache, size_t 
 MALLOW_INTERNAL void huge_cache_unlearn(struct huge_cache *cache, size_t bytes);
 
 // Keeps a mapping, or as much of its beginning as may be kept, and gives the rest back; or moves a
-// piece, if all is kept. `may_enter` false: keeps all, and leaves the rest to later calls. If the
+// piece, if all is kept. `may_enter` false: keeps all, loose, and leaves the rest to later calls. If the
 // kernel cannot unmap (no mapping to spare), the memory is purged and kept whatever the limit; if
 // there is no place for that either, its address space is lost.
 MALLOW_INTERNAL void huge_cache_give(struct huge_cache *cache, struct huge_mapping mapping,
                                      size_t live_bytes, bool may_enter);
+
+// Joins a loose piece with those that it touches. There is one.
+MALLOW_INTERNAL void huge_cache_join(struct huge_cache *cache);
 
 // Looks: how many bytes of it have not been needed since the look before the last. To be called at
 // regular intervals.

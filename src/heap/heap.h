@@ -149,7 +149,7 @@ MALLOW_INLINE bool heap_is_empty(const struct heap *heap) {
 enum heap_effort {
     HEAP_EFFORT_LOOK = 1,    // at what others have freed, or left
     HEAP_EFFORT_MOVE = 1,    // the allocation is for a block that moves
-    HEAP_EFFORT_MOVE_FAR = 2, // the same out of a span or a mapping of its own
+    HEAP_EFFORT_MOVE_FAR = 4, // the same out of a span or a mapping of its own
     HEAP_EFFORT_POST = 2,    // a slab posted by others
     HEAP_EFFORT_RELEASE = 2, // a slab, or a large block, given up
     HEAP_EFFORT_HUGE = 3,
@@ -177,7 +177,7 @@ MALLOW_INLINE void heap_end_move(void) {
 // Whether the allocation for a block that moves has cost so much that what can wait of freeing the
 // block is left to later calls.
 MALLOW_INLINE bool heap_is_move_dear(void) {
-    return heap_thread.effort >= HEAP_EFFORT_HUGE;
+    return heap_thread.effort >= HEAP_EFFORT_POST;
 }
 
 MALLOW_INLINE void heap_note_effort(enum heap_effort effort) {
@@ -253,7 +253,8 @@ MALLOW_INTERNAL void heap_settle_slow(struct heap_shared *shared, uint64_t entri
 
 MALLOW_INLINE void heap_settle(struct heap_shared *shared, uint64_t entries) {
     if (unlikely(arena_is_low(shared->arenas) || huge_owes(shared->huges) ||
-                 arena_owes(shared->arenas) || meta_is_low(shared->meta))) {
+                 huge_is_loose(shared->huges) || arena_owes(shared->arenas) ||
+                 meta_is_low(shared->meta))) {
         heap_settle_slow(shared, entries);
     }
 }

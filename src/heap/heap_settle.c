@@ -26,6 +26,10 @@ MALLOW_INTERNAL MALLOW_NOINLINE void heap_settle_slow(struct heap_shared *shared
     if (heap_thread.effort >= MALLOW_CALL_EFFORT) {
         return;
     }
+    if (huge_is_loose(shared->huges) && heap_thread.effort < HEAP_EFFORT_HUGE) {
+        huge_join(shared->huges);
+        return;
+    }
     if (huge_owes(shared->huges) && os_entries(os) == entries) {
         huge_settle(shared->huges);
     }

@@ -47,6 +47,7 @@ MALLOW_INLINE bool slab_remote_claim_post(struct slab *slab, struct slab_remote 
 
 MALLOW_INLINE bool slab_remote_any(const struct slab_remote *remote, unsigned word_count) {
     uint64_t any = 0;
+    MALLOW_UNROLL_8
     for (unsigned i = 0; i < word_count; i++) {
         any |= atomic_load_explicit(&remote->bits[i], memory_order_relaxed);
     }

@@ -246,6 +246,64 @@ CASE(what_may_not_be_given_back_now_is_owed) {
     assert_int_equal(set->cache.bytes, 0);
 }
 
+// No two pieces touch, nor does one touch what is gathered.
+static void check_joined(void) {
+    for (unsigned i = 0; i < MALLOW_HUGE_CACHE_COUNT; i++) {
+        const struct huge_mapping piece = set->cache.pieces[i];
+        assert_true(piece.bytes == 0 || piece.address + piece.bytes != set->cache.room.front);
+        for (unsigned j = 0; piece.bytes != 0 && j < MALLOW_HUGE_CACHE_COUNT; j++) {
+            assert_true(set->cache.pieces[j].bytes == 0 ||
+                        set->cache.pieces[j].address != piece.address + piece.bytes);
+        }
+    }
+}
+
+// By calls that have no time to join them; meanwhile they serve requests, and are joined by others.
+CASE(loose_pieces_are_pieces_and_are_joined_later) {
+    enum { LIVE = 24 };
+    struct unit_chance chance = unit_chance_begin();
+    uintptr_t blocks[LIVE];
+    keep_all();
+    for (unsigned i = 0; i < LIVE; i++) {
+        blocks[i] = take((2 + i % 3) * MIB);
+    }
+    for (unsigned round = 0; round < 400; round++) {
+        const unsigned number = unit_below(&chance, LIVE);
+        if (blocks[number] == 0) {
+            blocks[number] = take((1 + unit_below(&chance, 6)) * MIB);
+        } else if (unit_below(&chance, 3) == 0) {
+            give(blocks[number]);
+            blocks[number] = 0;
+        } else {
+            const uint64_t entries = os_entries(&world.os);
+            const size_t cached = set->cache.bytes;
+            const size_t bytes = huge_of(set, blocks[number])->mapped_bytes;
+            assert_true(huge_give(set, blocks[number], false));
+            blocks[number] = 0;
+            assert_int_equal(os_entries(&world.os), entries);
+            assert_int_equal(set->cache.bytes, cached + bytes);
+            assert_true(huge_is_loose(set) || set->cache.count == 0);
+            check_counts();
+        }
+        if (round % 16 == 0) {
+            huge_join(set);
+            check_counts();
+        }
+    }
+    const size_t cached = set->cache.bytes;
+    const uint64_t entries = os_entries(&world.os);
+    for (unsigned i = 0; huge_is_loose(set); i++) {
+        assert_true(i < MALLOW_HUGE_CACHE_COUNT);
+        huge_join(set);
+        check_counts();
+    }
+    assert_int_equal(os_entries(&world.os), entries);
+    assert_int_equal(set->cache.bytes, cached);
+    check_joined();
+    (void)huge_purge_all(set);
+    assert_int_equal(set->cache.bytes, 0);
+}
+
 // Without a call between that could prepare memory for their records.
 CASE(thousands_of_blocks_take_one_system_call_each) {
     enum { COUNT = 6000 };
@@ -458,6 +516,7 @@ int main(void) {
         HUGE_CASE(a_large_block_is_made_up_of_the_pages_of_small_ones),
         HUGE_CASE(pieces_are_moved_together_one_in_a_call),
         HUGE_CASE(what_may_not_be_given_back_now_is_owed),
+        HUGE_CASE(loose_pieces_are_pieces_and_are_joined_later),
         HUGE_CASE(thousands_of_blocks_take_one_system_call_each),
         HUGE_CASE(what_is_live_keeps_its_contents_through_any_order_of_sizes),
         HUGE_CASE(the_smallest_cached_mapping_that_is_large_enough_is_used),

@@ -366,6 +366,20 @@ CASE(a_program_that_turns_from_one_kind_to_the_other_comes_to_keep_both) {
     assert_in_range(world.shared.way_bytes, way, way + MIB);
 }
 
+CASE(a_loose_piece_is_joined_by_a_call_with_little_to_do) {
+    const uintptr_t block = take(2 * MIB);
+    assert_true(huge_give(&world.huges, block, false));
+    assert_true(huge_is_loose(&world.huges));
+    heap_begin_effort();
+    heap_note_effort(HEAP_EFFORT_HUGE);
+    heap_settle(&world.shared, os_entries(&world.arena.os));
+    assert_true(huge_is_loose(&world.huges));
+    heap_begin_effort();
+    heap_settle(&world.shared, os_entries(&world.arena.os));
+    assert_false(huge_is_loose(&world.huges));
+    assert_int_equal(world.huges.cache.bytes, 2 * MIB);
+}
+
 #define RELIEF_CASE(name) cmocka_unit_test_setup_teardown(name, begin, end)
 
 int main(void) {
@@ -377,6 +391,7 @@ int main(void) {
         RELIEF_CASE(less_is_kept_the_less_room_is_left_below_the_soft_limit),
         RELIEF_CASE(the_hard_limit_refuses_every_kind_of_block_and_holds_no_more_than_it_says),
         RELIEF_CASE(a_thread_that_was_refused_may_use_the_reserve_for_small_things),
+        RELIEF_CASE(a_loose_piece_is_joined_by_a_call_with_little_to_do),
         RELIEF_CASE(a_request_beyond_the_limit_costs_nothing_that_is_kept),
         RELIEF_CASE(a_huge_block_grows_up_to_the_limit_and_stays_as_it_was_beyond),
         RELIEF_CASE(what_other_threads_have_freed_is_collected_before_a_refusal),
