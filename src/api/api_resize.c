@@ -50,8 +50,8 @@ static void *resize_keep(struct process *process, const struct heap_block *found
     }
 }
 
-// Frees a block that has been copied. The new one may have taken the call's system call, and so much
-// besides that what can wait of this is left to later calls.
+// Frees a block that has been copied. The new one may have taken the call's system call, and so
+// much besides that what can wait of this is left to later calls.
 static void resize_free(struct process *process, const struct heap_block *found, void *block,
                         uint64_t entries) {
     struct heap *const heap = heap_current();

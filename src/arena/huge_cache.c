@@ -74,7 +74,8 @@ static void huge_cache_set_piece(struct huge_cache *cache, unsigned number,
 }
 
 // Makes a piece one with a range that begins where it ends.
-static void huge_cache_append(struct huge_cache *cache, unsigned number, struct huge_mapping range) {
+static void huge_cache_append(struct huge_cache *cache, unsigned number,
+                              struct huge_mapping range) {
     struct huge_mapping *const piece = &cache->pieces[number];
     huge_index_end_at(cache->index, *piece, range.address + range.bytes, number);
     piece->bytes += range.bytes;

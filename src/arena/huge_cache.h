@@ -91,9 +91,9 @@ MALLOW_INTERNAL size_t huge_cache_growth(const struct huge_cache *cache, size_t 
 MALLOW_INTERNAL void huge_cache_unlearn(struct huge_cache *cache, size_t bytes);
 
 // Keeps a mapping, or as much of its beginning as may be kept, and gives the rest back; or moves a
-// piece, if all is kept. `may_enter` false: keeps all, loose, and leaves the rest to later calls. If the
-// kernel cannot unmap (no mapping to spare), the memory is purged and kept whatever the limit; if
-// there is no place for that either, its address space is lost.
+// piece, if all is kept. `may_enter` false: keeps all, as a loose piece, and leaves the rest to
+// later calls. If the kernel cannot unmap (no mapping to spare), the memory is purged and kept
+// whatever the limit; if there is no place for that either, its address space is lost.
 MALLOW_INTERNAL void huge_cache_give(struct huge_cache *cache, struct huge_mapping mapping,
                                      size_t live_bytes, bool may_enter);
 
