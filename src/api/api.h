@@ -50,6 +50,7 @@ MALLOW_INTERNAL size_t api_page_bytes(void);
 // operator new: the slow path of malloc; if that fails, new_handler, then bad_alloc.
 MALLOW_INTERNAL void *api_new_slow(size_t size, struct heap *heap);
 MALLOW_INTERNAL void *api_new_nothrow_slow(size_t size, struct heap *heap);
+MALLOW_INTERNAL bool api_has_throw(void); // a C++ run-time was there when the program started
 
 // glibc's control surface, for the override layer (api_control.c).
 struct api_totals {

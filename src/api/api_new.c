@@ -2,7 +2,8 @@
 // API: what operator new does when memory runs out.
 //
 // Holds    no C++ run-time library is linked. The two functions of it that are needed are weak, so
-//          they are there exactly when the program has one. The exception passes through this C
+//          they are there when the program starts with one; one that comes with a library that is
+//          loaded later is looked for where that library looks. The exception passes through this C
 //          code, which keeps no state that would need cleaning up.
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE // RTLD_NEXT
@@ -13,6 +14,9 @@
 #include "os/fatal.h"
 
 #pragma weak dlsym
+#pragma weak dladdr
+#pragma weak dlopen
+#pragma weak dlclose
 
 typedef void (*api_new_handler)(void);
 
@@ -20,20 +24,47 @@ extern api_new_handler api_get_new_handler(void) __asm__("_ZSt15get_new_handlerv
     __attribute__((weak));
 extern void api_throw_bad_alloc(void) __asm__("_ZSt17__throw_bad_allocv") __attribute__((weak));
 
+MALLOW_INTERNAL bool api_has_throw(void) {
+    return api_throw_bad_alloc != NULL;
+}
+
+// What the object sees whose code `caller` is in. It stays loaded, as it is running.
+static MALLOW_COLD void *new_look(const char *name, const void *caller) {
+    Dl_info object;
+    if (dlsym == NULL || dladdr == NULL || dlopen == NULL || dlclose == NULL ||
+        dladdr(caller, &object) == 0) {
+        return NULL;
+    }
+    void *const handle = dlopen(object.dli_fname, RTLD_LAZY | RTLD_NOLOAD);
+    if (handle == NULL) {
+        return NULL;
+    }
+    void *const found = dlsym(handle, name);
+    (void)dlclose(handle);
+    return found;
+}
+
+static api_new_handler new_handler(const void *caller) {
+    api_new_handler (*get)(void) = api_get_new_handler;
+    if (get == NULL) {
+        *(void **)&get = new_look("_ZSt15get_new_handlerv", caller);
+    }
+    return get != NULL ? get() : NULL;
+}
+
 static void *new_try(size_t size, size_t alignment) {
     return alignment <= MALLOW_GRANULE_BYTES ? api_malloc(size)
                                              : api_malloc_aligned(size, alignment);
 }
 
 // Calls new_handlers until memory is found or there is none to call.
-static void *new_with_handlers(size_t size, size_t alignment) {
+static void *new_with_handlers(size_t size, size_t alignment, const void *caller) {
     for (;;) {
         void *const block = new_try(size, alignment);
         if (block != NULL) {
             return block;
         }
-        const api_new_handler handler =
-            api_get_new_handler != NULL ? api_get_new_handler() : NULL;
+        const api_new_handler handler = new_handler(caller);
         if (handler == NULL) {
             return NULL;
         }
@@ -41,13 +72,17 @@ static void *new_with_handlers(size_t size, size_t alignment) {
     }
 }
 
-static MALLOW_COLD void *new_exhausted(size_t size, size_t alignment) {
+static MALLOW_COLD void *new_exhausted(size_t size, size_t alignment, const void *caller) {
     // No handler makes room for an alignment that cannot be.
     void *const block =
-        bits_is_power_of_two(alignment) ? new_with_handlers(size, alignment) : NULL;
+        bits_is_power_of_two(alignment) ? new_with_handlers(size, alignment, caller) : NULL;
     if (block == NULL) {
-        if (api_throw_bad_alloc != NULL) {
-            api_throw_bad_alloc();
+        void (*throw_bad_alloc)(void) = api_throw_bad_alloc;
+        if (throw_bad_alloc == NULL) {
+            *(void **)&throw_bad_alloc = new_look("_ZSt17__throw_bad_allocv", caller);
+        }
+        if (throw_bad_alloc != NULL) {
+            throw_bad_alloc();
         }
         fatal_misuse("out of memory in operator new, size", size,
                      "there is no C++ run-time library to throw std::bad_alloc");
@@ -57,29 +92,41 @@ static MALLOW_COLD void *new_exhausted(size_t size, size_t alignment) {
 
 // The nothrow forms must also return NULL when a handler throws, and catching is not C's to do. The
 // C++ run-time's own nothrow forms do it: they call operator new, which is ours, and catch.
-static MALLOW_COLD void *new_nothrow_exhausted(size_t size, size_t alignment) {
+static MALLOW_COLD void *new_nothrow_exhausted(size_t size, size_t alignment,
+                                               const void *caller) {
     static const char tag = 0; // std::nothrow_t is empty, and passed by reference
     void *(*plain)(size_t, const void *) = NULL;
     void *(*aligned)(size_t, size_t, const void *) = NULL;
-    if (dlsym == NULL || api_get_new_handler == NULL || api_get_new_handler() == NULL) {
+    if (new_handler(caller) == NULL) {
         return NULL;
     }
-    if (alignment <= MALLOW_GRANULE_BYTES) {
-        *(void **)&plain = dlsym(RTLD_NEXT, "_ZnwmRKSt9nothrow_t");
-        return plain != NULL ? plain(size, &tag) : NULL;
+    const bool is_plain = alignment <= MALLOW_GRANULE_BYTES;
+    const char *const name =
+        is_plain ? "_ZnwmRKSt9nothrow_t" : "_ZnwmSt11align_val_tRKSt9nothrow_t";
+    void *next = NULL;
+    if (dlsym != NULL && api_get_new_handler != NULL) {
+        next = dlsym(RTLD_NEXT, name);
+    } else {
+        next = new_look(name, caller);
     }
-    *(void **)&aligned = dlsym(RTLD_NEXT, "_ZnwmSt11align_val_tRKSt9nothrow_t");
-    return aligned != NULL ? aligned(size, alignment, &tag) : NULL;
+    *(void **)&plain = next;
+    *(void **)&aligned = next;
+    if (next == NULL) {
+        return NULL;
+    }
+    return is_plain ? plain(size, &tag) : aligned(size, alignment, &tag);
 }
 
 MALLOW_INTERNAL MALLOW_NOINLINE void *api_new_slow(size_t size, struct heap *heap) {
     void *const block = api_malloc_slow(size, heap);
-    return likely(block != NULL) ? block : new_exhausted(size, 1);
+    return likely(block != NULL) ? block
+                                 : new_exhausted(size, 1, __builtin_return_address(0));
 }
 
 MALLOW_INTERNAL MALLOW_NOINLINE void *api_new_nothrow_slow(size_t size, struct heap *heap) {
     void *const block = api_malloc_slow(size, heap);
-    return likely(block != NULL) ? block : new_nothrow_exhausted(size, 1);
+    return likely(block != NULL) ? block
+                                 : new_nothrow_exhausted(size, 1, __builtin_return_address(0));
 }
 
 void *mw_new(size_t size) {
@@ -89,7 +136,9 @@ void *mw_new(size_t size) {
 void *mw_new_aligned(size_t size, size_t alignment) {
     void *const block =
         bits_is_power_of_two(alignment) ? api_malloc_aligned(size, alignment) : NULL;
-    return likely(block != NULL) ? block : new_exhausted(size, alignment);
+    return likely(block != NULL)
+               ? block
+               : new_exhausted(size, alignment, __builtin_return_address(0));
 }
 
 void *mw_new_nothrow(size_t size) {
@@ -101,7 +150,9 @@ void *mw_new_aligned_nothrow(size_t size, size_t alignment) {
         return api_fail(EINVAL);
     }
     void *const block = api_malloc_aligned(size, alignment);
-    return likely(block != NULL) ? block : new_nothrow_exhausted(size, alignment);
+    return likely(block != NULL)
+               ? block
+               : new_nothrow_exhausted(size, alignment, __builtin_return_address(0));
 }
 
 void *mw_new_n(size_t count, size_t size) {
@@ -115,10 +166,9 @@ void *mw_new_realloc(void *block, size_t size) {
         if (likely(moved != NULL)) {
             return moved;
         }
-        const api_new_handler handler =
-            api_get_new_handler != NULL ? api_get_new_handler() : NULL;
+        const api_new_handler handler = new_handler(__builtin_return_address(0));
         if (handler == NULL) {
-            return new_exhausted(SIZE_MAX, 1);
+            return new_exhausted(SIZE_MAX, 1, __builtin_return_address(0));
         }
         handler();
     }

@@ -128,6 +128,7 @@ MALLOW_EXTERN_DATA const struct heap heap_empty;
 // zero is heap_empty itself and the fast path needs no test.
 struct heap_thread {
     uintptr_t heap_offset;
+    uintptr_t operator_offset; // the same, or 0: see heap_operator_current
     uint32_t ended;        // 1 after the thread's destructor has run
     uint16_t effort;       // what the call under way has cost so far: see heap_note_effort
     uint16_t first_effort; // with what its allocation begins
@@ -141,6 +142,26 @@ MALLOW_INLINE struct heap *heap_current(void) {
 
 MALLOW_INLINE bool heap_is_empty(const struct heap *heap) {
     return heap == &heap_empty;
+}
+
+// The heap of those operators new and delete that by default call another one, which the program may
+// have replaced: empty until the thread knows that they have nobody to call (heap_settle_operators).
+// So the fast path needs no test for that either.
+MALLOW_INLINE struct heap *heap_operator_current(void) {
+    return (struct heap *)((uintptr_t)&heap_empty + heap_thread.operator_offset);
+}
+
+MALLOW_INLINE bool heap_operators_settled(void) {
+    return heap_thread.operator_offset != 0;
+}
+
+MALLOW_INLINE void heap_settle_operators(void) {
+    heap_thread.operator_offset = heap_thread.heap_offset;
+}
+
+MALLOW_INLINE void heap_switch(const struct heap *heap) {
+    heap_thread.heap_offset = (uintptr_t)heap - (uintptr_t)&heap_empty;
+    heap_thread.operator_offset = 0;
 }
 
 // Effort, in units of some hundred instructions: what is more than a few steps says so, and what

@@ -2,67 +2,242 @@
 // Override: all twenty operators new and delete, by their mangled names (size_t is `m` on 64-bit
 // Linux).
 //
+// By the standard a program may replace some of them and rely on the others to call those: new[]
+// calls new, delete(p, size) calls delete(p), the nothrow forms the throwing ones. Ours come before
+// the C++ run-time's, which do that, so they have to. That there is nobody to call is the rule, and
+// costs nothing then: those forms use a heap of their own name (heap_operator_current), which stays
+// empty, so that they get to their slow paths, until it is known.
+//
 // Holds    the sizes and alignments that delete is told are not relied on: the header knows better.
+//          What has been found out about the program does not change: who comes later, by dlopen,
+//          is behind us in the order of look-up.
+#ifndef _GNU_SOURCE
+#define _GNU_SOURCE // RTLD_DEFAULT, RTLD_NEXT
+#endif
+#include <dlfcn.h>
+
 #include "api/api.h"
+
+#pragma weak dlsym
 
 #define OVERRIDE __attribute__((visibility("default")))
 
-#define OVERRIDE_NEW(name)                                                                         \
-    OVERRIDE MALLOW_FAST void *name(size_t size);                                                  \
-    OVERRIDE void *name(size_t size) {                                                             \
-        return api_new(size);                                                                      \
-    }
+// ---- Those that others call ---------------------------------------------------------------------
 
-// The same function by another name, and not a jump to it.
-#define OVERRIDE_NEW_ARRAY(name, scalar, ...)                                                      \
-    OVERRIDE void *name(__VA_ARGS__) __attribute__((alias(scalar)));
+OVERRIDE MALLOW_FAST void *_Znwm(size_t size);
+OVERRIDE void *_Znwm(size_t size) {
+    return api_new(size);
+}
 
-#define OVERRIDE_NEW_NOTHROW(name)                                                                 \
-    OVERRIDE void *name(size_t size, const void *tag);                                             \
-    OVERRIDE void *name(size_t size, const void *tag) {                                            \
-        (void)tag;                                                                                 \
-        return api_new_nothrow(size);                                                              \
-    }
+OVERRIDE void *_ZnwmSt11align_val_t(size_t size, size_t alignment);
+OVERRIDE void *_ZnwmSt11align_val_t(size_t size, size_t alignment) {
+    return mw_new_aligned(size, alignment);
+}
 
-#define OVERRIDE_NEW_ALIGNED(name)                                                                 \
-    OVERRIDE void *name(size_t size, size_t alignment);                                            \
-    OVERRIDE void *name(size_t size, size_t alignment) {                                           \
-        return mw_new_aligned(size, alignment);                                                    \
-    }
-
-#define OVERRIDE_NEW_ALIGNED_NOTHROW(name)                                                         \
-    OVERRIDE void *name(size_t size, size_t alignment, const void *tag);                           \
-    OVERRIDE void *name(size_t size, size_t alignment, const void *tag) {                          \
-        (void)tag;                                                                                 \
-        return mw_new_aligned_nothrow(size, alignment);                                            \
-    }
-
-// One body for all: sizes, alignments and tags are further arguments, which it does not look at.
 // Told not to fold it, or the compiler makes it a jump to another function that is the same.
 static MALLOW_FAST MALLOW_NO_FOLD void override_delete(void *block) {
     api_free(block);
 }
 
-#define OVERRIDE_DELETE(name)                                                                      \
-    OVERRIDE void name(void *block) __attribute__((alias("override_delete")));
+// The same function by another name, and not a jump to it.
+OVERRIDE void _ZdlPv(void *block) __attribute__((alias("override_delete")));
 
-OVERRIDE_NEW(_Znwm)
-OVERRIDE_NEW_ARRAY(_Znam, "_Znwm", size_t size)
-OVERRIDE_NEW_NOTHROW(_ZnwmRKSt9nothrow_t)
-OVERRIDE_NEW_ARRAY(_ZnamRKSt9nothrow_t, "_ZnwmRKSt9nothrow_t", size_t size, const void *tag)
-OVERRIDE_NEW_ALIGNED(_ZnwmSt11align_val_t)
-OVERRIDE_NEW_ALIGNED(_ZnamSt11align_val_t)
-OVERRIDE_NEW_ALIGNED_NOTHROW(_ZnwmSt11align_val_tRKSt9nothrow_t)
-OVERRIDE_NEW_ALIGNED_NOTHROW(_ZnamSt11align_val_tRKSt9nothrow_t)
-OVERRIDE_DELETE(_ZdlPv)
-OVERRIDE_DELETE(_ZdaPv)
-OVERRIDE_DELETE(_ZdlPvm)
-OVERRIDE_DELETE(_ZdaPvm)
-OVERRIDE_DELETE(_ZdlPvRKSt9nothrow_t)
-OVERRIDE_DELETE(_ZdaPvRKSt9nothrow_t)
-OVERRIDE_DELETE(_ZdlPvSt11align_val_t)
-OVERRIDE_DELETE(_ZdaPvSt11align_val_t)
-OVERRIDE_DELETE(_ZdlPvmSt11align_val_t)
-OVERRIDE_DELETE(_ZdaPvmSt11align_val_t)
-OVERRIDE_DELETE(_ZdlPvSt11align_val_tRKSt9nothrow_t)
-OVERRIDE_DELETE(_ZdaPvSt11align_val_tRKSt9nothrow_t)
+OVERRIDE void _ZdlPvSt11align_val_t(void *block, size_t alignment);
+OVERRIDE void _ZdlPvSt11align_val_t(void *block, size_t alignment) {
+    (void)alignment;
+    override_delete(block);
+}
+
+// These four both call and are called.
+OVERRIDE void *_Znam(size_t size);
+OVERRIDE void *_ZnamSt11align_val_t(size_t size, size_t alignment);
+OVERRIDE void _ZdaPv(void *block);
+OVERRIDE void _ZdaPvSt11align_val_t(void *block, size_t alignment);
+
+// ---- Whom to call -------------------------------------------------------------------------------
+
+enum { OVERRIDE_SCALAR, OVERRIDE_ARRAY, OVERRIDE_KINDS };
+
+enum override_state { OVERRIDE_UNKNOWN, OVERRIDE_OURS, OVERRIDE_REPLACED };
+
+// The program's operators, or ours. Threads that look at the same time find the same.
+static struct {
+    _Atomic(uint32_t) state;
+    void *(*_Atomic create[OVERRIDE_KINDS])(size_t size);
+    void *(*_Atomic create_aligned[OVERRIDE_KINDS])(size_t size, size_t alignment);
+    void (*_Atomic destroy[OVERRIDE_KINDS])(void *block);
+    void (*_Atomic destroy_aligned[OVERRIDE_KINDS])(void *block, size_t alignment);
+} override_operators;
+
+// Of the whole program, or else `own`. *replaced: it is not ours.
+static void *override_find(const char *name, void *own, bool *replaced) {
+    void *const found = dlsym(RTLD_DEFAULT, name);
+    *replaced |= found != NULL && found != own;
+    return found != NULL ? found : own;
+}
+
+#define OVERRIDE_FIND(slot, name)                                                                  \
+    do {                                                                                           \
+        __typeof__(&(name)) function;                                                              \
+        *(void **)&function = override_find(#name, (void *)(uintptr_t)&(name), &replaced);         \
+        atomic_store_explicit(&override_operators.slot, function, memory_order_relaxed);           \
+    } while (0)
+
+// Where our other names are not the program's, our operators are not either: whoever has them got
+// them by name, from us.
+static MALLOW_COLD uint32_t override_look(void) {
+    bool replaced = false;
+    if (dlsym != NULL && api_has_throw() &&
+        dlsym(RTLD_DEFAULT, "mw_new") == (void *)(uintptr_t)&mw_new) {
+        OVERRIDE_FIND(create[OVERRIDE_SCALAR], _Znwm);
+        OVERRIDE_FIND(create[OVERRIDE_ARRAY], _Znam);
+        OVERRIDE_FIND(create_aligned[OVERRIDE_SCALAR], _ZnwmSt11align_val_t);
+        OVERRIDE_FIND(create_aligned[OVERRIDE_ARRAY], _ZnamSt11align_val_t);
+        OVERRIDE_FIND(destroy[OVERRIDE_SCALAR], _ZdlPv);
+        OVERRIDE_FIND(destroy[OVERRIDE_ARRAY], _ZdaPv);
+        OVERRIDE_FIND(destroy_aligned[OVERRIDE_SCALAR], _ZdlPvSt11align_val_t);
+        OVERRIDE_FIND(destroy_aligned[OVERRIDE_ARRAY], _ZdaPvSt11align_val_t);
+    }
+    const uint32_t state = replaced ? OVERRIDE_REPLACED : OVERRIDE_OURS;
+    atomic_store_explicit(&override_operators.state, state, memory_order_release);
+    return state;
+}
+
+// As early as a constructor can be: later, a look could wait for a thread that loads a library.
+__attribute__((constructor(101))) static void override_begin(void) {
+    (void)override_look();
+}
+
+// Whether there is nobody to call; then this thread goes the fast way from now on.
+static MALLOW_NOINLINE bool override_settle(void) {
+    uint32_t state = atomic_load_explicit(&override_operators.state, memory_order_acquire);
+    if (unlikely(state == OVERRIDE_UNKNOWN)) {
+        state = override_look();
+    }
+    if (unlikely(state == OVERRIDE_REPLACED)) {
+        return false;
+    }
+    heap_settle_operators();
+    return true;
+}
+
+MALLOW_INLINE bool override_is_ours(void) {
+    return likely(heap_operators_settled()) || override_settle();
+}
+
+#define OVERRIDE_CALL(slot, ...)                                                                   \
+    atomic_load_explicit(&override_operators.slot, memory_order_relaxed)(__VA_ARGS__)
+
+// ---- Those that call others ---------------------------------------------------------------------
+
+static MALLOW_NOINLINE void *override_new_array_slow(size_t size) {
+    if (likely(heap_operators_settled())) {
+        return api_new_slow(size, heap_current());
+    }
+    return override_settle() ? _Znwm(size) : OVERRIDE_CALL(create[OVERRIDE_SCALAR], size);
+}
+
+OVERRIDE MALLOW_FAST void *_Znam(size_t size) {
+    uintptr_t address;
+    if (likely(size <= MALLOW_SMALL_BYTES_MAX &&
+               heap_fast_allocate(heap_operator_current(), size, &address))) {
+        return (void *)address;
+    }
+    return override_new_array_slow(size);
+}
+
+OVERRIDE void *_ZnamSt11align_val_t(size_t size, size_t alignment) {
+    return override_is_ours() ? mw_new_aligned(size, alignment)
+                              : OVERRIDE_CALL(create_aligned[OVERRIDE_SCALAR], size, alignment);
+}
+
+// The nothrow forms catch what the others throw, and that is not C's to do: the C++ run-time's do.
+// Without one, there is nothing to catch.
+#define OVERRIDE_NEW_NOTHROW(name, kind)                                                           \
+    OVERRIDE void *name(size_t size, const void *tag);                                             \
+    OVERRIDE void *name(size_t size, const void *tag) {                                            \
+        void *(*next)(size_t, const void *);                                                       \
+        if (override_is_ours()) {                                                                  \
+            return api_new_nothrow(size);                                                          \
+        }                                                                                          \
+        *(void **)&next = dlsym(RTLD_NEXT, #name);                                                 \
+        return next != NULL ? next(size, tag) : OVERRIDE_CALL(create[kind], size);                 \
+    }
+
+#define OVERRIDE_NEW_ALIGNED_NOTHROW(name, kind)                                                   \
+    OVERRIDE void *name(size_t size, size_t alignment, const void *tag);                           \
+    OVERRIDE void *name(size_t size, size_t alignment, const void *tag) {                          \
+        void *(*next)(size_t, size_t, const void *);                                               \
+        if (override_is_ours()) {                                                                  \
+            return mw_new_aligned_nothrow(size, alignment);                                        \
+        }                                                                                          \
+        *(void **)&next = dlsym(RTLD_NEXT, #name);                                                 \
+        return next != NULL ? next(size, alignment, tag)                                           \
+                            : OVERRIDE_CALL(create_aligned[kind], size, alignment);                \
+    }
+
+OVERRIDE_NEW_NOTHROW(_ZnwmRKSt9nothrow_t, OVERRIDE_SCALAR)
+OVERRIDE_NEW_NOTHROW(_ZnamRKSt9nothrow_t, OVERRIDE_ARRAY)
+OVERRIDE_NEW_ALIGNED_NOTHROW(_ZnwmSt11align_val_tRKSt9nothrow_t, OVERRIDE_SCALAR)
+OVERRIDE_NEW_ALIGNED_NOTHROW(_ZnamSt11align_val_tRKSt9nothrow_t, OVERRIDE_ARRAY)
+
+// A body that calls `kind`'s operator delete. Sizes and tags are further arguments, which it does
+// not look at.
+#define OVERRIDE_DELETE_BODY(name, kind)                                                           \
+    static MALLOW_NOINLINE void name##_slow(void *block) {                                         \
+        if (likely(heap_operators_settled())) {                                                    \
+            api_free_slow(block);                                                                  \
+        } else if (override_settle()) {                                                            \
+            override_delete(block);                                                                \
+        } else {                                                                                   \
+            OVERRIDE_CALL(destroy[kind], block);                                                   \
+        }                                                                                          \
+    }                                                                                              \
+    static MALLOW_FAST MALLOW_NO_FOLD void name(void *block) {                                     \
+        struct slab *slab;                                                                         \
+        const enum heap_fast_result result =                                                       \
+            heap_fast_free(heap_operator_current(), (uintptr_t)block, &slab);                      \
+        if (unlikely(result == HEAP_FAST_SLOW)) {                                                  \
+            name##_slow(block);                                                                    \
+        } else if (unlikely(result == HEAP_FAST_EMPTIED)) {                                        \
+            api_free_emptied(slab);                                                                \
+        }                                                                                          \
+    }
+
+OVERRIDE_DELETE_BODY(override_delete_by_scalar, OVERRIDE_SCALAR)
+OVERRIDE_DELETE_BODY(override_delete_by_array, OVERRIDE_ARRAY)
+
+#define OVERRIDE_DELETE(name, body) OVERRIDE void name(void *block) __attribute__((alias(#body)));
+
+OVERRIDE_DELETE(_ZdlPvm, override_delete_by_scalar)
+OVERRIDE_DELETE(_ZdlPvRKSt9nothrow_t, override_delete_by_scalar)
+OVERRIDE_DELETE(_ZdaPv, override_delete_by_scalar)
+OVERRIDE_DELETE(_ZdaPvm, override_delete_by_array)
+OVERRIDE_DELETE(_ZdaPvRKSt9nothrow_t, override_delete_by_array)
+
+static void override_delete_aligned(void *block, size_t alignment, unsigned kind) {
+    if (override_is_ours()) {
+        override_delete(block);
+    } else {
+        OVERRIDE_CALL(destroy_aligned[kind], block, alignment);
+    }
+}
+
+#define OVERRIDE_DELETE_ALIGNED(name, kind)                                                        \
+    OVERRIDE void name(void *block, size_t alignment);                                             \
+    OVERRIDE void name(void *block, size_t alignment) {                                            \
+        override_delete_aligned(block, alignment, kind);                                           \
+    }
+
+#define OVERRIDE_DELETE_SIZED_ALIGNED(name, kind)                                                  \
+    OVERRIDE void name(void *block, size_t size, size_t alignment);                                \
+    OVERRIDE void name(void *block, size_t size, size_t alignment) {                               \
+        (void)size;                                                                                \
+        override_delete_aligned(block, alignment, kind);                                           \
+    }
+
+OVERRIDE_DELETE_ALIGNED(_ZdlPvSt11align_val_tRKSt9nothrow_t, OVERRIDE_SCALAR)
+OVERRIDE_DELETE_ALIGNED(_ZdaPvSt11align_val_t, OVERRIDE_SCALAR)
+OVERRIDE_DELETE_ALIGNED(_ZdaPvSt11align_val_tRKSt9nothrow_t, OVERRIDE_ARRAY)
+OVERRIDE_DELETE_SIZED_ALIGNED(_ZdlPvmSt11align_val_t, OVERRIDE_SCALAR)
+OVERRIDE_DELETE_SIZED_ALIGNED(_ZdaPvmSt11align_val_t, OVERRIDE_ARRAY)

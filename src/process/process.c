@@ -122,7 +122,7 @@ static void process_thread_end(void *heap) {
         }
     }
     process_first_thread_end(&process_state.worker);
-    heap_thread.heap_offset = 0;
+    heap_switch(&heap_empty);
     heap_thread.ended = 1;
     heap_abandon(mine);
 }
@@ -201,7 +201,7 @@ MALLOW_INTERNAL struct heap *process_enter(void) {
     heap->attention =
         atomic_load_explicit(&process->os.charge.events, memory_order_relaxed) != 0;
     // The heap first: setting a key beyond the first block of them allocates.
-    heap_thread.heap_offset = (uintptr_t)heap - (uintptr_t)&heap_empty;
+    heap_switch(heap);
     if (process->key_valid) {
         (void)pthread_setspecific(process->key, heap);
     }

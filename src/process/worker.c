@@ -97,13 +97,13 @@ static struct heap *worker_take_heap(struct worker *worker) {
 
 // pthread_create, with that heap as the calling thread's for as long as it takes.
 static int worker_create_thread(struct worker *worker, const pthread_attr_t *attributes) {
-    const uintptr_t before = heap_thread.heap_offset;
+    const struct heap *const before = heap_current();
     struct heap *const heap = worker_take_heap(worker);
     if (heap != NULL) {
-        heap_thread.heap_offset = (uintptr_t)heap - (uintptr_t)&heap_empty;
+        heap_switch(heap);
     }
     const int error = pthread_create(&worker->thread, attributes, worker_main, worker);
-    heap_thread.heap_offset = before;
+    heap_switch(before);
     if (heap != NULL) {
         int work = MALLOW_CALL_WORK;
         heap_unclaim(heap, &work);
