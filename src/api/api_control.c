@@ -12,7 +12,7 @@ MALLOW_INTERNAL void api_control_totals(struct api_totals *totals) {
     struct snapshot snapshot;
     snapshot_take(&process_ready()->sources, &snapshot);
     size_t free_in_slabs = 0;
-    size_t free_count = 0;
+    size_t free_count = snapshot.thin_free_count;
     for (unsigned i = 0; i < MALLOW_CLASS_COUNT; i++) {
         free_count += snapshot.classes[i].capacity_count - snapshot.classes[i].live_count;
     }
@@ -24,7 +24,7 @@ MALLOW_INTERNAL void api_control_totals(struct api_totals *totals) {
         .arena_bytes = snapshot.span_bytes + snapshot.free_dirty_bytes,
         .live_bytes = live,
         .free_bytes = free_in_slabs + snapshot.free_dirty_bytes,
-        .free_count = free_count,
+        .free_count = free_count + (snapshot.free_dirty_bytes != 0), // the arena's as one piece
         .huge_bytes = snapshot.huge_live_bytes,
         .huge_count = snapshot.huge_live_count,
         .releasable_bytes = snapshot.free_dirty_bytes,

@@ -14,9 +14,6 @@
 #include "os/fatal.h"
 
 #pragma weak dlsym
-#pragma weak dladdr
-#pragma weak dlopen
-#pragma weak dlclose
 
 typedef void (*api_new_handler)(void);
 
@@ -28,19 +25,28 @@ MALLOW_INTERNAL bool api_has_throw(void) {
     return api_throw_bad_alloc != NULL;
 }
 
-// What the object sees whose code `caller` is in. It stays loaded, as it is running.
+// What the object sees whose code `caller` is in. It stays loaded, as it is running. The functions of
+// libdl by name: a static program that is linked with dlopen is warned of it.
 static MALLOW_COLD void *new_look(const char *name, const void *caller) {
+    int (*address)(const void *, Dl_info *) = NULL;
+    void *(*open)(const char *, int) = NULL;
+    int (*close)(void *) = NULL;
     Dl_info object;
-    if (dlsym == NULL || dladdr == NULL || dlopen == NULL || dlclose == NULL ||
-        dladdr(caller, &object) == 0) {
+    if (dlsym == NULL) {
         return NULL;
     }
-    void *const handle = dlopen(object.dli_fname, RTLD_LAZY | RTLD_NOLOAD);
+    *(void **)&address = dlsym(RTLD_DEFAULT, "dladdr");
+    *(void **)&open = dlsym(RTLD_DEFAULT, "dlopen");
+    *(void **)&close = dlsym(RTLD_DEFAULT, "dlclose");
+    if (address == NULL || open == NULL || close == NULL || address(caller, &object) == 0) {
+        return NULL;
+    }
+    void *const handle = open(object.dli_fname, RTLD_LAZY | RTLD_NOLOAD);
     if (handle == NULL) {
         return NULL;
     }
     void *const found = dlsym(handle, name);
-    (void)dlclose(handle);
+    (void)close(handle);
     return found;
 }
 

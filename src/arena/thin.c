@@ -278,12 +278,16 @@ MALLOW_INTERNAL bool thin_give(struct thin_set *set, struct slab *slab, uintptr_
     return true;
 }
 
-MALLOW_INTERNAL void thin_count(const struct slab *slab, uint32_t *counts) {
+MALLOW_RACY_READ MALLOW_INTERNAL size_t thin_count(const struct slab *slab, uint32_t *counts) {
     const struct thin_slice *const slice = thin_of(slab);
+    size_t free_count = bits_count(slice->free_units & ~(slice->free_units << 1)); // runs
     for (size_t i = 0; i < THIN_GRANULE_COUNT; i++) {
         const uint8_t value = atomic_load_explicit(&slice->marks[i], memory_order_relaxed);
-        if (value != 0 && (value & THIN_FREED) == 0) {
+        if ((value & THIN_FREED) != 0) {
+            free_count++;
+        } else if (value != 0) {
             counts[value - 1]++;
         }
     }
+    return free_count;
 }

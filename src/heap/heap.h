@@ -144,9 +144,9 @@ MALLOW_INLINE bool heap_is_empty(const struct heap *heap) {
     return heap == &heap_empty;
 }
 
-// The heap of those operators new and delete that by default call another one, which the program may
-// have replaced: empty until the thread knows that they have nobody to call (heap_settle_operators).
-// So the fast path needs no test for that either.
+// The heap of those operators new and delete that by default call another one, which the program
+// may have replaced: empty until the thread knows that they have none to call. So the fast path
+// needs no test for that either.
 MALLOW_INLINE struct heap *heap_operator_current(void) {
     return (struct heap *)((uintptr_t)&heap_empty + heap_thread.operator_offset);
 }

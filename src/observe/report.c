@@ -144,7 +144,7 @@ static void report_xml_pair(struct format *out, const char *tag, const char *typ
 
 MALLOW_INTERNAL void report_xml(const struct snapshot *snapshot, struct format *out) {
     format_text(out, "<malloc version=\"mallow-1\">\n<heap nr=\"0\">\n<sizes>\n");
-    uint64_t free_count = 0;
+    uint64_t free_count = snapshot->thin_free_count;
     uint64_t free_bytes = 0;
     for (unsigned i = 0; i < MALLOW_CLASS_COUNT; i++) {
         const struct snapshot_class *const row = &snapshot->classes[i];

@@ -84,7 +84,9 @@ OVERRIDE int mallopt(int parameter, int value) {
     case M_ARENA_MAX:
     case M_ARENA_TEST:
     case M_TOP_PAD:
-        return value >= 0; // there are no such arenas, and no break: any bound of theirs holds
+    case M_NLBLKS:
+    case M_GRAIN:
+        return value >= 0; // no such arenas, break or holding blocks: any bound of theirs holds
     case M_MXFAST:
         return value >= 0 && value <= GLIBC_FAST_BYTES_MAX; // blocks are never kept unmerged
     case M_CHECK_ACTION:

@@ -87,8 +87,7 @@ static void *override_find(const char *name, void *own, bool *replaced) {
 // them by name, from us.
 static MALLOW_COLD uint32_t override_look(void) {
     bool replaced = false;
-    if (dlsym != NULL && api_has_throw() &&
-        dlsym(RTLD_DEFAULT, "mw_new") == (void *)(uintptr_t)&mw_new) {
+    if (dlsym != NULL && dlsym(RTLD_DEFAULT, "mw_new") == (void *)(uintptr_t)&mw_new) {
         OVERRIDE_FIND(create[OVERRIDE_SCALAR], _Znwm);
         OVERRIDE_FIND(create[OVERRIDE_ARRAY], _Znam);
         OVERRIDE_FIND(create_aligned[OVERRIDE_SCALAR], _ZnwmSt11align_val_t);
@@ -103,9 +102,14 @@ static MALLOW_COLD uint32_t override_look(void) {
     return state;
 }
 
-// As early as a constructor can be: later, a look could wait for a thread that loads a library.
+// As early as a constructor can be: later, a look could wait for a thread that loads a library. A
+// program that starts without a C++ run-time has none of its own, and need not touch what looks.
 __attribute__((constructor(101))) static void override_begin(void) {
-    (void)override_look();
+    if (api_has_throw()) {
+        (void)override_look();
+    } else {
+        atomic_store_explicit(&override_operators.state, OVERRIDE_OURS, memory_order_release);
+    }
 }
 
 // Whether there is nobody to call; then this thread goes the fast way from now on.

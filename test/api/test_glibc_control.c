@@ -58,6 +58,29 @@ static void mallinfo2_adds_up(void **state)
     free(mapped);
 }
 
+// Programs divide by it, for the mean size of a free piece.
+static void ordblks_counts_free_pieces(void **state)
+{
+    (void)state;
+    static const size_t sizes[] = {24, 160, 1600, 5000};
+    for (size_t i = 0; i < COUNT_OF(sizes); i++) {
+        void *blocks[64];
+        for (size_t j = 0; j < COUNT_OF(blocks); j++) {
+            blocks[j] = malloc(sizes[i]);
+            assert_non_null(blocks[j]);
+        }
+        const struct mallinfo2 before = mallinfo2();
+        free(blocks[32]);
+        const struct mallinfo2 after = mallinfo2();
+        assert_true(before.ordblks > 0 || before.fordblks == 0);
+        assert_int_equal(after.ordblks, before.ordblks + 1);
+        for (size_t j = 0; j < COUNT_OF(blocks); j++) {
+            free(j == 32 ? NULL : blocks[j]);
+        }
+        assert_true(mallinfo2().ordblks > 0 || mallinfo2().fordblks == 0);
+    }
+}
+
 static void mallinfo_is_mallinfo2_in_int(void **state)
 {
     (void)state;
@@ -264,6 +287,7 @@ int main(void)
         cmocka_unit_test(the_smallest_stack_is_enough), // first: stacks of ended threads are larger
         cmocka_unit_test(mallinfo2_follows_live_bytes),
         cmocka_unit_test(mallinfo2_adds_up),
+        cmocka_unit_test(ordblks_counts_free_pieces),
         cmocka_unit_test(mallinfo_is_mallinfo2_in_int),
         cmocka_unit_test(malloc_trim_returns_1_when_it_released),
         cmocka_unit_test(malloc_info_writes_well_formed_xml),

@@ -179,7 +179,7 @@ static void perturb_is_honoured_or_refused(void **state)
 static void arena_counts_are_answered_and_harmless(void **state)
 {
     (void)state;
-    static const int parameters[] = {M_ARENA_MAX, M_ARENA_TEST, M_TOP_PAD, M_MXFAST};
+    static const int parameters[] = {M_ARENA_MAX, M_ARENA_TEST, M_TOP_PAD, M_MXFAST, M_NLBLKS, M_GRAIN};
     for (size_t i = 0; i < COUNT_OF(parameters); i++) {
         const int result = mallopt(parameters[i], 1);
         assert_true(result == 0 || result == 1);
@@ -200,6 +200,8 @@ static void what_holds_anyway_is_honoured(void **state)
         assert_int_equal(mallopt(M_ARENA_MAX, counts[i]), 1);
         assert_int_equal(mallopt(M_ARENA_TEST, counts[i]), 1);
         assert_int_equal(mallopt(M_TOP_PAD, counts[i]), 1);
+        assert_int_equal(mallopt(M_NLBLKS, counts[i]), 1);
+        assert_int_equal(mallopt(M_GRAIN, counts[i]), 1);
     }
     for (int bytes = 0; bytes <= 160; bytes += 16) {
         assert_int_equal(mallopt(M_MXFAST, bytes), 1);

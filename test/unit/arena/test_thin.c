@@ -205,7 +205,7 @@ CASE(live_blocks_are_counted_by_their_size) {
     const uintptr_t last = take(&unit, THIN_BLOCK_BYTES_MAX);
     assert_int_not_equal(take_run(THIN_RUN_BYTES_MAX), 0);
     assert_true(give(gone));
-    thin_count(slab_of(last), counts);
+    assert_int_equal(thin_count(slab_of(last), counts), 2); // the one given back, and the units behind
     for (unsigned class_index = 0; class_index < MALLOW_THIN_CLASS_COUNT; class_index++) {
         const size_t bytes = size_class_bytes(class_index);
         const bool once = bytes == THIN_BLOCK_BYTES_MAX || bytes == THIN_RUN_BYTES_MAX;
