@@ -25,8 +25,8 @@ MALLOW_INTERNAL bool api_has_throw(void) {
     return api_throw_bad_alloc != NULL;
 }
 
-// What the object sees whose code `caller` is in. It stays loaded, as it is running. The functions of
-// libdl by name: a static program that is linked with dlopen is warned of it.
+// What the object sees whose code `caller` is in. It stays loaded, as it is running. The functions
+// of libdl by name: a static program that is linked with dlopen is warned of it.
 static MALLOW_COLD void *new_look(const char *name, const void *caller) {
     int (*address)(const void *, Dl_info *) = NULL;
     void *(*open)(const char *, int) = NULL;

@@ -118,8 +118,8 @@ MALLOW_INTERNAL struct thin_idle thin_idle_look(struct thin_set *set, bool all);
 // for one call at a time.
 MALLOW_INTERNAL size_t thin_idle_purge(struct thin_set *set, unsigned calls);
 
-// Adds the live blocks of a thin slice to counts[their class], of MALLOW_THIN_CLASS_COUNT. Returns how
-// many free pieces there are between them: freed blocks in units in use, and runs of free units.
+// Adds the live blocks of a thin slice to counts[their class], of MALLOW_THIN_CLASS_COUNT. Returns
+// how many free pieces there are between them: freed blocks in units in use, runs of free units.
 MALLOW_INTERNAL size_t thin_count(const struct slab *slab, uint32_t *counts);
 
 #endif
