@@ -10,6 +10,7 @@
 
 #include "heap/heap_fast.h"
 #include "mallow/mallow.h"
+#include "process/process_operators.h"
 
 // ---- Slow twins (api_slow.c) --------------------------------------------------------------------
 
@@ -51,6 +52,7 @@ MALLOW_INTERNAL size_t api_page_bytes(void);
 MALLOW_INTERNAL void *api_new_slow(size_t size, struct heap *heap);
 MALLOW_INTERNAL void *api_new_nothrow_slow(size_t size, struct heap *heap);
 MALLOW_INTERNAL bool api_has_throw(void); // a C++ run-time was there when the program started
+MALLOW_INTERNAL struct process_operators *api_operators(void);
 
 // glibc's control surface, for the override layer (api_control.c).
 struct api_totals {

@@ -12,6 +12,7 @@
 
 #include "api/api.h"
 #include "os/fatal.h"
+#include "process/process.h"
 
 #pragma weak dlsym
 
@@ -48,6 +49,10 @@ static MALLOW_COLD void *new_look(const char *name, const void *caller) {
     void *const found = dlsym(handle, name);
     (void)close(handle);
     return found;
+}
+
+MALLOW_INTERNAL struct process_operators *api_operators(void) {
+    return &process_ready()->operators;
 }
 
 static api_new_handler new_handler(const void *caller) {

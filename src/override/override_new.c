@@ -56,18 +56,7 @@ OVERRIDE void _ZdaPvSt11align_val_t(void *block, size_t alignment);
 
 // ---- Whom to call -------------------------------------------------------------------------------
 
-enum { OVERRIDE_SCALAR, OVERRIDE_ARRAY, OVERRIDE_KINDS };
-
-enum override_state { OVERRIDE_UNKNOWN, OVERRIDE_OURS, OVERRIDE_REPLACED };
-
-// The program's operators, or ours. Threads that look at the same time find the same.
-static struct {
-    _Atomic(uint32_t) state;
-    void *(*_Atomic create[OVERRIDE_KINDS])(size_t size);
-    void *(*_Atomic create_aligned[OVERRIDE_KINDS])(size_t size, size_t alignment);
-    void (*_Atomic destroy[OVERRIDE_KINDS])(void *block);
-    void (*_Atomic destroy_aligned[OVERRIDE_KINDS])(void *block, size_t alignment);
-} override_operators;
+enum { OVERRIDE_SCALAR, OVERRIDE_ARRAY };
 
 // Of the whole program, or else `own`. *replaced: it is not ours.
 static void *override_find(const char *name, void *own, bool *replaced) {
@@ -80,7 +69,7 @@ static void *override_find(const char *name, void *own, bool *replaced) {
     do {                                                                                           \
         __typeof__(&(name)) function;                                                              \
         *(void **)&function = override_find(#name, (void *)(uintptr_t)&(name), &replaced);         \
-        atomic_store_explicit(&override_operators.slot, function, memory_order_relaxed);           \
+        atomic_store_explicit(&api_operators()->slot, function, memory_order_relaxed);             \
     } while (0)
 
 // Where our other names are not the program's, our operators are not either: whoever has them got
@@ -97,8 +86,8 @@ static MALLOW_COLD uint32_t override_look(void) {
         OVERRIDE_FIND(destroy_aligned[OVERRIDE_SCALAR], _ZdlPvSt11align_val_t);
         OVERRIDE_FIND(destroy_aligned[OVERRIDE_ARRAY], _ZdaPvSt11align_val_t);
     }
-    const uint32_t state = replaced ? OVERRIDE_REPLACED : OVERRIDE_OURS;
-    atomic_store_explicit(&override_operators.state, state, memory_order_release);
+    const uint32_t state = replaced ? PROCESS_OPERATORS_REPLACED : PROCESS_OPERATORS_OURS;
+    atomic_store_explicit(&api_operators()->state, state, memory_order_release);
     return state;
 }
 
@@ -108,17 +97,18 @@ __attribute__((constructor(101))) static void override_begin(void) {
     if (api_has_throw()) {
         (void)override_look();
     } else {
-        atomic_store_explicit(&override_operators.state, OVERRIDE_OURS, memory_order_release);
+        atomic_store_explicit(&api_operators()->state, PROCESS_OPERATORS_OURS,
+                              memory_order_release);
     }
 }
 
 // Whether there is nobody to call; then this thread goes the fast way from now on.
 static MALLOW_NOINLINE bool override_settle(void) {
-    uint32_t state = atomic_load_explicit(&override_operators.state, memory_order_acquire);
-    if (unlikely(state == OVERRIDE_UNKNOWN)) {
+    uint32_t state = atomic_load_explicit(&api_operators()->state, memory_order_acquire);
+    if (unlikely(state == PROCESS_OPERATORS_UNKNOWN)) {
         state = override_look();
     }
-    if (unlikely(state == OVERRIDE_REPLACED)) {
+    if (unlikely(state == PROCESS_OPERATORS_REPLACED)) {
         return false;
     }
     heap_settle_operators();
@@ -130,7 +120,7 @@ MALLOW_INLINE bool override_is_ours(void) {
 }
 
 #define OVERRIDE_CALL(slot, ...)                                                                   \
-    atomic_load_explicit(&override_operators.slot, memory_order_relaxed)(__VA_ARGS__)
+    atomic_load_explicit(&api_operators()->slot, memory_order_relaxed)(__VA_ARGS__)
 
 // ---- Those that call others ---------------------------------------------------------------------
 

@@ -16,6 +16,7 @@
 #include "observe/snapshot.h"
 #include "process/process_beat.h"
 #include "process/process_limit.h"
+#include "process/process_operators.h"
 #include "process/process_options.h"
 #include "process/process_shed.h"
 #include "process/worker.h"
@@ -48,6 +49,7 @@ struct process {
     int stats_fd;                    // where statistics, and complaints, go at the end
     uintptr_t break_at_start;        // where libc's own heap would begin
     struct observe_sources sources;  // where the counters are
+    struct process_operators operators;
     struct worker worker;            // returns memory while the program is idle
     // The first structures: on the page, of all that a small program touches, that the state above
     // has begun. What is not handed out costs no memory.
