@@ -177,7 +177,7 @@ MALLOW_INTERNAL bool heap_hand_on(struct heap_shared *shared, const struct heap 
     if (slab_owner_heap(slab) != (uintptr_t)heap || slab->used_count != 1) {
         return false;
     }
-    (void)heap_free_remote(shared, slab, arena_remote_of(shared->arenas, slab), block->index);
+    heap_free_remote(shared, slab, arena_remote_of(shared->arenas, slab), block->index);
     return true;
 }
 

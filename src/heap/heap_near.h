@@ -80,6 +80,20 @@ MALLOW_INLINE uint64_t heap_near_whole(size_t word_index, size_t capacity) {
     return likely(rest >= 64) ? ~UINT64_C(0) : (UINT64_C(1) << rest) - 1;
 }
 
+// Sets the bit of a block that another thread owns. NOT: it was set before; MARKED: `*capacity` is
+// the number of the slab's blocks.
+MALLOW_INLINE enum heap_near heap_near_mark(const struct slab *slab, struct slab_remote *remote,
+                                            size_t index, size_t *capacity) {
+    *capacity = slab_capacity(slab); // the slab may be gone once the bit is set
+    if (unlikely(!slab_remote_set(remote, index))) {
+        return HEAP_NEAR_NOT;
+    }
+    const uint64_t word = atomic_load_explicit(&remote->bits[index / 64], memory_order_relaxed);
+    return likely(slab_remote_is_posted(slab) && word != heap_near_whole(index / 64, *capacity))
+               ? HEAP_NEAR_QUIET
+               : HEAP_NEAR_MARKED;
+}
+
 // Whether the owner of a slab knows that a block is free. The hot block first: its bit is set
 // before it ceases to be one.
 MALLOW_RACY_READ static __attribute__((unused)) bool heap_near_is_free(const struct slab *slab,
@@ -110,14 +124,7 @@ MALLOW_INLINE enum heap_near heap_near_remote(struct heap_near_place place, uint
         unlikely(heap_near_is_free(slab, address, place.index))) {
         return HEAP_NEAR_NOT;
     }
-    *capacity = slab_capacity(slab); // the slab may be gone once the bit is set
-    if (unlikely(!slab_remote_set(remote, place.index))) {
-        return HEAP_NEAR_NOT;
-    }
-    const uint64_t word = atomic_load_explicit(&remote->bits[word_index], memory_order_relaxed);
-    return likely(slab_remote_is_posted(slab) && word != heap_near_whole(word_index, *capacity))
-               ? HEAP_NEAR_QUIET
-               : HEAP_NEAR_MARKED;
+    return heap_near_mark(slab, remote, place.index, capacity);
 }
 
 // False: no such begins at `address`.

@@ -308,16 +308,16 @@ MALLOW_INTERNAL void heap_free_marked(struct heap_shared *shared, uintptr_t addr
 
 MALLOW_INTERNAL void heap_free_remote(struct heap_shared *shared, struct slab *slab,
                                       struct slab_remote *remote, size_t index) {
-    if (unlikely(slab_remote_is_free(slab, remote, index) ||
-                 (slab_has_reused(slab) && heap_is_lent(slab, index)))) {
+    size_t capacity;
+    enum heap_near near = HEAP_NEAR_NOT;
+    if (likely(!slab_remote_is_free(slab, remote, index) &&
+               !(slab_has_reused(slab) && heap_is_lent(slab, index)))) {
+        near = heap_near_mark(slab, remote, index, &capacity);
+    }
+    if (unlikely(near == HEAP_NEAR_NOT)) {
         heap_report_remote(slab, index);
     }
-    const size_t capacity = slab_capacity(slab); // the slab may be gone once the bit is set
-    if (unlikely(!slab_remote_set(remote, index))) {
-        heap_report_remote(slab, index);
-    }
-    const uint64_t word = atomic_load_explicit(&remote->bits[index / 64], memory_order_relaxed);
-    if (!slab_remote_is_posted(slab) || word == heap_near_whole(index / 64, capacity)) {
+    if (near == HEAP_NEAR_MARKED) {
         heap_after_remote(shared, slab, remote, capacity);
     }
 }

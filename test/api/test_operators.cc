@@ -14,13 +14,7 @@
 #include <thread>
 #include <vector>
 
-#define CHECK(condition)                                                                           \
-    do {                                                                                           \
-        if (!(condition)) {                                                                        \
-            fprintf(stderr, "%s:%d: CHECK(%s) failed\n", __FILE__, __LINE__, #condition);          \
-            exit(1);                                                                               \
-        }                                                                                          \
-    } while (0)
+#include "check.h"
 
 using is_owned_function = bool (*)(const void *);
 static is_owned_function is_owned; // null where the test runs without preloading

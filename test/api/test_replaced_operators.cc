@@ -11,18 +11,12 @@
 #include <new>
 #include <pthread.h>
 
+#include "check.h"
+
 #ifndef __clang__
 #pragma GCC diagnostic ignored "-Wsized-deallocation" // that they are not replaced is the point
 #pragma GCC diagnostic ignored "-Wfree-nonheap-object"
 #endif
-
-#define CHECK(condition)                                                                           \
-    do {                                                                                           \
-        if (!(condition)) {                                                                        \
-            fprintf(stderr, "%s:%d: CHECK(%s) failed\n", __FILE__, __LINE__, #condition);          \
-            exit(1);                                                                               \
-        }                                                                                          \
-    } while (0)
 
 enum { SCALAR, ARRAY, ALIGNED, ALIGNED_ARRAY, KINDS };
 static thread_local int taken[KINDS];

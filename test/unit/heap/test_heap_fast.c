@@ -140,11 +140,39 @@ CASE(pending_foreign_and_huge_addresses_go_the_slow_way) {
     assert_int_equal(heap_fast_free(stranger, block, &found), HEAP_FAST_SLOW);
 }
 
+CASE(another_word_of_the_slab_comes_next_unless_somebody_else_has_a_hand_in_it) {
+    static uintptr_t blocks[MALLOW_SLAB_CAPACITY_MAX];
+    unsigned count = 0;
+    uintptr_t address = 0;
+    blocks[count++] = allocate_in_slab(64);
+    struct slab *const slab = heap_current_slab(heap, size_class_of(64));
+    while (slab_can_open(slab) || !slab_is_out(slab)) {
+        blocks[count++] = allocate_in_slab(64);
+    }
+    assert_false(heap_near_take(heap, slab, &address)); // there is none
+    assert_int_equal(fast_free(blocks[5]), HEAP_FAST_DONE);
+    assert_false(heap_fast_allocate(heap, 64, &address)); // not in the word in use
+    heap_gate_ask(heap);
+    assert_false(heap_near_take(heap, slab, &address)); // somebody waits for an answer
+    heap_gate_dismiss(heap);
+    assert_true(heap_near_take(heap, slab, &address));
+    assert_int_equal(address, blocks[5]);
+    assert_int_equal(atomic_load(&heap->busy), 0);
+    heap_world_check(&world, heap);
+    assert_int_equal(fast_free(blocks[6]), HEAP_FAST_DONE);
+    heap_free_remote(&world.shared, slab, arena_remote_of(&world.arena.arenas, slab),
+                     slab_index_of(slab, blocks[7]));
+    assert_false(heap_near_take(heap, slab, &address)); // another thread has freed in it
+    assert_true(slab_is_free(slab, slab_index_of(slab, blocks[6])));
+    assert_int_equal(atomic_load(&heap->busy), 0);
+}
+
 #define FAST_CASE(name) cmocka_unit_test_setup_teardown(name, begin, end)
 
 int main(void) {
     const struct CMUnitTest cases[] = {
         FAST_CASE(without_a_heap_nothing_is_allocated_and_nothing_freed),
+        FAST_CASE(another_word_of_the_slab_comes_next_unless_somebody_else_has_a_hand_in_it),
         FAST_CASE(a_size_gets_a_block_of_its_class_from_the_current_slab),
         FAST_CASE(free_takes_the_start_of_a_live_block_and_no_other_address_of_the_slab),
         FAST_CASE(the_block_handed_out_last_becomes_hot_and_is_the_next),
