@@ -12,11 +12,17 @@ import time
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 TAIL_LINES = 40
+EXCERPT_LINES = 12
 STEP_SECONDS_MAX = 1800
 
 # How each runner reports its counts. The first that is found in a log speaks for the whole log,
 # since one runner may run another; of our own summaries only the last line.
 CTEST = re.compile(r"^\d+% tests passed, (?P<failed>\d+) tests? failed out of (?P<total>\d+)", re.M)
+CTEST_FAILED = re.compile(
+    r"^\s*\d+/\d+ Test +#\d+: .*\*\*\*(?!Skipped).*\n"
+    r"(?:(?!\s*\d+/\d+ Test |\s+Start +\d+: ).*\n)*",
+    re.M,
+)
 CTEST_SKIPPED = re.compile(r"^\s*\d+/\d+ Test .*\*\*\*Skipped", re.M)
 CARGO = re.compile(r"^test result: \w+\. (\d+) passed; (\d+) failed; (\d+) ignored", re.M)
 OWN = re.compile(r"^(\d+) passed, (\d+) failed(?:, (\d+) skipped)?", re.M)
@@ -55,6 +61,17 @@ def count(text, status):
     """(passed, failed, skipped) of a step; one without counts is one check, by its exit status."""
     passed, failed, skipped = read_counts(text) or (int(status == 0), 0, 0)
     return passed, max(failed, int(status != 0)), skipped
+
+
+def excerpt(text):
+    """The lines of a failed step's log that tell most: each failed test's first and last ones."""
+    sections = [section.rstrip().splitlines() for section in CTEST_FAILED.findall(text)]
+    lines = []
+    for section in sections or [text.rstrip().splitlines()]:
+        if len(section) > EXCERPT_LINES:
+            section = [section[0], "..."] + section[-EXCERPT_LINES + 2 :]
+        lines += section
+    return lines
 
 
 class Steps:
@@ -117,7 +134,7 @@ class Steps:
             return 124
 
     def finish(self):
-        """Prints the table and the last line `N passed, M failed`; the exit status."""
+        """Prints the table, what failed, and as the last line `N passed, M failed`."""
         print()
         for result in self.results:
             verdict = "FAILED" if result.failed else "ok"
@@ -125,6 +142,11 @@ class Steps:
                 f"  {verdict:6} {result.name:34} {result.passed:6} passed {result.failed:4} failed "
                 f"{result.skipped:4} skipped {result.seconds:6.0f} s"
             )
+        for result in self.results:
+            if result.failed:
+                print(f"\n{result.name}:")
+                for line in excerpt(result.log.read_text(errors="replace")):
+                    print("    | " + line)
         passed = sum(result.passed for result in self.results)
         failed = sum(result.failed for result in self.results)
         print(f"{passed} passed, {failed} failed")

@@ -34,8 +34,9 @@ struct api_layout {
 MALLOW_INTERNAL void *api_allocate(size_t size, struct api_layout layout, bool zeroed);
 
 // realloc in all its forms: NULL allocates; `zeroed` keeps the zero-preserving promise.
+// `usable_bytes`: what heap_own_usable says of the block, or 0 where it was not asked.
 MALLOW_INTERNAL void *api_reallocate(void *block, size_t size, struct api_layout layout,
-                                     bool zeroed);
+                                     bool zeroed, size_t usable_bytes);
 
 // In place or NULL, errno kept.
 MALLOW_INTERNAL void *api_expand(void *block, size_t size);

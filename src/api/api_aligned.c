@@ -6,7 +6,7 @@ static void *aligned_reallocate(void *block, size_t size, struct api_layout layo
     if (!bits_is_power_of_two(layout.alignment)) {
         return api_fail(EINVAL);
     }
-    return api_reallocate(block, size, layout, zeroed);
+    return api_reallocate(block, size, layout, zeroed, 0);
 }
 
 void *mw_malloc_aligned(size_t size, size_t alignment) {

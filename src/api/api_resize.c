@@ -134,14 +134,17 @@ static void *resize_allocate(enum heap_block_kind kind, size_t size, struct api_
 }
 
 MALLOW_INTERNAL MALLOW_NOINLINE void *api_reallocate(void *block, size_t size,
-                                                     struct api_layout layout, bool zeroed) {
+                                                     struct api_layout layout, bool zeroed,
+                                                     size_t usable_bytes) {
     if (block == NULL) {
         return api_allocate(size, layout, zeroed);
     }
     if (unlikely(size > (size_t)PTRDIFF_MAX)) {
         return api_fail(ENOMEM);
     }
-    const size_t usable_bytes = heap_own_usable(heap_current(), (uintptr_t)block);
+    if (usable_bytes == 0) {
+        usable_bytes = heap_own_usable(heap_current(), (uintptr_t)block);
+    }
     if (usable_bytes != 0 && resize_is_worth_keeping(usable_bytes, size) &&
         resize_is_aligned(block, layout)) {
         if (zeroed) {
@@ -199,13 +202,20 @@ MALLOW_INTERNAL void *api_expand(void *block, size_t size) {
     return heap_resize_in_place(&process->shared, &found, size) ? block : NULL;
 }
 
+// No frame: what most calls want, a first block and one that stays where it is, is done here.
 void *mw_realloc(void *block, size_t size) {
-    return api_reallocate(block, size, api_plain, false);
+    if (block == NULL) {
+        return api_malloc(size);
+    }
+    const size_t usable_bytes = heap_fast_usable(heap_current(), (uintptr_t)block);
+    return likely(usable_bytes != 0) && resize_is_worth_keeping(usable_bytes, size)
+               ? block
+               : api_reallocate(block, size, api_plain, false, usable_bytes);
 }
 
 void *mw_reallocn(void *block, size_t count, size_t size) {
     size_t total;
-    return bits_multiply(count, size, &total) ? api_reallocate(block, total, api_plain, false)
+    return bits_multiply(count, size, &total) ? mw_realloc(block, total)
                                               : api_fail(ENOMEM);
 }
 
@@ -225,7 +235,7 @@ int mw_reallocarr(void *block_address, size_t count, size_t size) {
     if (total == 0) {
         api_free(block);
     } else {
-        moved = api_reallocate(block, total, api_plain, false);
+        moved = mw_realloc(block, total);
         errno = error;
         if (moved == NULL) {
             return ENOMEM;
@@ -236,7 +246,7 @@ int mw_reallocarr(void *block_address, size_t count, size_t size) {
 }
 
 void *mw_reallocf(void *block, size_t size) {
-    void *const moved = api_reallocate(block, size, api_plain, false);
+    void *const moved = mw_realloc(block, size);
     if (moved == NULL) {
         api_free(block);
     }
@@ -244,12 +254,12 @@ void *mw_reallocf(void *block, size_t size) {
 }
 
 void *mw_rezalloc(void *block, size_t size) {
-    return api_reallocate(block, size, api_plain, true);
+    return api_reallocate(block, size, api_plain, true, 0);
 }
 
 void *mw_recalloc(void *block, size_t count, size_t size) {
     size_t total;
-    return bits_multiply(count, size, &total) ? api_reallocate(block, total, api_plain, true)
+    return bits_multiply(count, size, &total) ? api_reallocate(block, total, api_plain, true, 0)
                                               : api_fail(ENOMEM);
 }
 

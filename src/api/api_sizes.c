@@ -13,8 +13,11 @@ size_t mw_malloc_size(const void *block) {
     return api_usable_size(block, "malloc_size");
 }
 
+// Programs that keep accounts call it with every malloc and free: no frame.
 size_t mw_malloc_usable_size(const void *block) {
-    return api_usable_size(block, "malloc_usable_size");
+    const size_t usable_bytes = heap_fast_usable(heap_current(), (uintptr_t)block);
+    return likely(usable_bytes != 0) ? usable_bytes
+                                     : api_usable_size(block, "malloc_usable_size");
 }
 
 size_t mw_good_size(size_t size) {
@@ -87,7 +90,7 @@ void *mw_uzalloc_aligned(size_t size, size_t alignment, size_t *block_size) {
 
 void *mw_urealloc(void *block, size_t size, size_t *size_before, size_t *size_after) {
     const size_t before = api_usable_size(block, "urealloc");
-    void *const moved = api_reallocate(block, size, (struct api_layout){1, 0}, false);
+    void *const moved = mw_realloc(block, size);
     if (size_before != NULL) {
         *size_before = before;
     }

@@ -131,7 +131,7 @@ MALLOW_INTERNAL void *api_allocate(size_t size, struct api_layout layout, bool z
     if (!bits_is_power_of_two(layout.alignment)) {
         return api_fail(EINVAL);
     }
-    if (layout.offset % layout.alignment != 0) {
+    if ((layout.offset & (layout.alignment - 1)) != 0) {
         return api_allocate_at(size, layout); // zeroed already
     }
     if (layout.alignment <= MALLOW_GRANULE_BYTES) {

@@ -70,6 +70,29 @@ MALLOW_INLINE bool heap_fast_find(const struct slab *slab, uint64_t offset,
     return likely(!bits_set_was_set(&block->free_blocks, product >> 32));
 }
 
+// What heap_own_usable says, of blocks of malloc's fast path; 0 also of others.
+MALLOW_INLINE size_t heap_fast_usable(const struct heap *heap, uintptr_t address) {
+    const struct slab *const slab = heap_fast_slab(heap, address);
+    const uint64_t offset = address - slab->start_address;
+    const uintptr_t flags = SLAB_OWNER_QUEUED | SLAB_OWNER_FULL;
+    struct heap_fast_block block;
+    if (unlikely(offset >= compiler_relaxed_word(&slab->reach_bytes)) ||
+        unlikely((compiler_relaxed_word(&slab->owner) & ~flags) != (uintptr_t)heap) ||
+        unlikely(slab->block_bytes > MALLOW_SMALL_BYTES_MAX) ||
+        !heap_fast_find(slab, offset, &block)) {
+        return 0;
+    }
+    // Free without a bit: the block that malloc hands out next, which may be one of a full slab.
+    // In this order: a class that a visitor has put to rest has none (heap_current_slab).
+    const struct slab *const current = __atomic_load_n(
+        &heap->direct[slab->block_bytes >> MALLOW_GRANULE_SHIFT], __ATOMIC_ACQUIRE);
+    return unlikely(compiler_relaxed_word(&current->last) == address &&
+                    compiler_relaxed_byte(&current->hot) != 0) ||
+                   unlikely(__atomic_load_n(&heap->resting, __ATOMIC_RELAXED) != NULL)
+               ? 0
+               : slab->block_bytes;
+}
+
 // Frees a block of the thread's own heap that begins in the first slice of its slab. Exact: nothing
 // but the start of a live block gets to DONE.
 MALLOW_INLINE enum heap_fast_result heap_fast_free(struct heap *heap, uintptr_t address,

@@ -59,7 +59,8 @@ enum { PATIENCE = 1, RSS_IS_OURS = 1 };
 // a busy machine, has not been idle for as long.
 enum { REST_MS = 20 };
 
-// Waits until RSS is at most `kib`; false after `limit_ms`.
+// Waits until RSS is at most `kib`; false after `limit_ms`. No patience: where everything is slow, RSS
+// is not ours and says nothing, and this is but time for the thread to do its work in.
 static inline bool wait_for_rss(size_t kib, uint64_t limit_ms)
 {
     for (uint64_t waited = 0; process_rss_kib() > kib; waited += REST_MS) {

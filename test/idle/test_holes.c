@@ -37,7 +37,7 @@ static void most_of_a_sparse_heap_comes_back_while_idle(void **state)
     struct load load;
     const size_t before = process_rss_kib();
     thinned(&load, 1, FILL);
-    const bool back = wait_for_rss(before + FILL / KIB * 32 / 100, 2000 * PATIENCE);
+    const bool back = wait_for_rss(before + FILL / KIB * 32 / 100, 2000);
     CHECK(!RSS_IS_OURS || back, "%zu KiB before, %zu now", before, process_rss_kib());
     load_check(&load);
     load_free(&load);
@@ -81,7 +81,7 @@ static void what_stays_is_the_pages_of_live_blocks(void **state)
         pages += end - first - (first == last_page);
         last_page = end - 1;
     }
-    const bool back = wait_for_rss(before + pages * 4 + 3 * KIB, 2500 * PATIENCE);
+    const bool back = wait_for_rss(before + pages * 4 + 3 * KIB, 2500);
     CHECK(!RSS_IS_OURS || back, "%zu KiB before, %zu in pages of live blocks, %zu now", before, pages * 4,
           process_rss_kib());
     for (size_t i = 0; i < count; i++) {
@@ -158,7 +158,7 @@ static void sleep_many(void *(*work)(void *), size_t count, size_t bytes, bool a
         while (sem_wait(&ready) != 0) {
         }
     }
-    const bool back = wait_for_rss(before + count * kib_a_thread, limit_ms * PATIENCE);
+    const bool back = wait_for_rss(before + count * kib_a_thread, limit_ms);
     CHECK(!RSS_IS_OURS || back, "%zu KiB before, %zu KiB with %zu threads asleep", before,
           process_rss_kib(), count);
     for (size_t i = 0; i < count; i++) {
@@ -233,7 +233,7 @@ static void what_an_ended_thread_left_is_purged_too(void **state)
     const size_t before = process_rss_kib();
     pthread_create(&thread, NULL, leave_it, &load);
     pthread_join(thread, NULL);
-    const bool back = wait_for_rss(before + FILL / KIB * 32 / 100, 2000 * PATIENCE);
+    const bool back = wait_for_rss(before + FILL / KIB * 32 / 100, 2000);
     CHECK(!RSS_IS_OURS || back, "%zu KiB before, %zu now", before, process_rss_kib());
     load_check(&load);
     load_free(&load);
@@ -257,7 +257,7 @@ static void what_other_threads_freed_of_a_sleeper_is_purged_too(void **state)
         fam_free(mine.blocks[i]);
         mine.blocks[i] = NULL;
     }
-    const bool back = wait_for_rss(before + 6 * KIB, 2000 * PATIENCE);
+    const bool back = wait_for_rss(before + 6 * KIB, 2000);
     CHECK(!RSS_IS_OURS || back, "%zu KiB before, %zu now", before, process_rss_kib());
     sem_post(&leave);
     pthread_join(sleeper.thread, NULL);

@@ -19,7 +19,7 @@ enum { RETURN_MS = 2000, SLACK_KIB = 3000, END_MS = 4000 };
 
 static void expect_return(size_t before_kib)
 {
-    const bool returned = wait_for_rss(before_kib + SLACK_KIB, (uint64_t)RETURN_MS * PATIENCE);
+    const bool returned = wait_for_rss(before_kib + SLACK_KIB, RETURN_MS);
     CHECK(!RSS_IS_OURS || returned, "%zu KiB before, %zu after %d ms", before_kib,
           process_rss_kib(), RETURN_MS);
 }

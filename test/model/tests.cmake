@@ -8,6 +8,6 @@ if(MALLOW_CARGO AND NOT MALLOW_SANITIZE AND NOT CMAKE_CROSSCOMPILING)
                ${MALLOW_CARGO} test --release --quiet
                --manifest-path ${CMAKE_CURRENT_SOURCE_DIR}/model/Cargo.toml
                --target-dir ${PROJECT_BINARY_DIR}/cargo-model)
-    set_tests_properties(model.proptest PROPERTIES TIMEOUT 300 ENVIRONMENT
+    set_tests_properties(model.proptest PROPERTIES TIMEOUT 600 ENVIRONMENT
                          "TEST_LIBRARY_DIR=$<TARGET_FILE_DIR:mallow>")
 endif()

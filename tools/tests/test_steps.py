@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: MIT
 import unittest
 
-from steps import count
+from steps import EXCERPT_LINES, count, excerpt
 
 
 class Count(unittest.TestCase):
@@ -32,6 +32,26 @@ class Count(unittest.TestCase):
 
     def test_bad_status_without_a_failed_count_still_fails(self):
         self.assertEqual(count("5 passed, 0 failed\nSegmentation fault\n", 139), (5, 1, 0))
+
+
+class Excerpt(unittest.TestCase):
+    def test_each_failed_test_of_ctest_and_no_other(self):
+        long = "".join(f"line {number}\n" for number in range(100))
+        text = " 1/5 Test  #1: good ......   Passed    0.01 sec\n      Start  2: bad\n"
+        text += " 2/5 Test  #2: bad ......***Failed    0.50 sec\n" + long
+        text += "      Start  3: skipped\n 3/5 Test  #3: skipped ......***Skipped   0.01 sec\n"
+        text += " 4/5 Test  #4: slow ......***Timeout 600.01 sec\nsays why\n\n"
+        text += " 5/5 Test  #5: fine ......   Passed    0.01 sec\n"
+        lines = excerpt(text)
+        self.assertEqual(len(lines), EXCERPT_LINES + 2)
+        self.assertIn("#2: bad", lines[0])
+        self.assertEqual(lines[EXCERPT_LINES - 1], "line 99")
+        self.assertIn("#4: slow", lines[EXCERPT_LINES])
+        self.assertEqual(lines[-1], "says why")
+
+    def test_any_other_log_by_its_end(self):
+        self.assertEqual(excerpt("one\ntwo\n"), ["one", "two"])
+        self.assertEqual(excerpt("x\n" * 90 + "error: y\n")[-1], "error: y")
 
 
 if __name__ == "__main__":

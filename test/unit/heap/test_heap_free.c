@@ -33,12 +33,21 @@ static uintptr_t allocate_in_slab(size_t size) {
     return heap_allocate_aligned(heap, size, 16, false);
 }
 
-// The short way to a size says the same, or nothing.
+// What the short way to a size says, which the shortest says as well of what it knows.
+static size_t own_usable(uintptr_t address) {
+    const size_t own_bytes = heap_own_usable(heap, address);
+    const bool known = own_bytes <= MALLOW_SMALL_BYTES_MAX && heap->resting == NULL;
+    assert_int_equal(heap_fast_usable(heap, address), known ? own_bytes : 0);
+    return own_bytes;
+}
+
+// The short ways to a size say the same, or nothing.
 static enum heap_block_kind kind_of(uintptr_t address) {
     const struct heap_block found = heap_identify(&world.shared, address);
-    const size_t own_bytes = heap_own_usable(heap, address);
+    const size_t own_bytes = own_usable(address);
     assert_true(own_bytes == 0 ||
                 (found.kind == HEAP_BLOCK_SLAB && own_bytes == found.usable_bytes));
+    assert_int_equal(heap_fast_usable((struct heap *)(uintptr_t)&heap_empty, address), 0);
     assert_int_equal(heap_own_usable((struct heap *)(uintptr_t)&heap_empty, address), 0);
     return found.kind;
 }
@@ -254,19 +263,20 @@ CASE(the_short_way_finds_the_size_of_own_blocks) {
     unsigned count;
     struct slab *const slab = full_slab(blocks, &count);
     for (unsigned i = 0; i < count; i++) {
-        assert_int_equal(heap_own_usable(heap, blocks[i]), 64);
+        assert_int_equal(own_usable(blocks[i]), 64);
     }
     release(blocks[2]); // queued now
-    assert_int_equal(heap_own_usable(heap, blocks[2]), 0);
-    assert_int_equal(heap_own_usable(heap, blocks[3]), 64);
-    assert_int_equal(heap_own_usable(heap, blocks[3] + 16), 0);
+    assert_int_equal(own_usable(blocks[2]), 0);
+    assert_int_equal(own_usable(blocks[3]), 64);
+    assert_int_equal(own_usable(blocks[3] + 16), 0);
+    assert_int_equal(own_usable(allocate_in_slab(5000)), 5120); // no block of malloc's fast path
     const uintptr_t newest = allocate_in_slab(640);
-    assert_int_equal(heap_own_usable(heap, newest), 640); // in a current slab
+    assert_int_equal(own_usable(newest), 640); // in a current slab
     release(newest);
     assert_int_equal(kind_of(newest), HEAP_BLOCK_NONE); // hot
     heap_free_remote(&world.shared, slab, arena_remote_of(&world.arena.arenas, slab),
                      slab_index_of(slab, blocks[9]));
-    assert_int_equal(heap_own_usable(heap, blocks[9]), 0);
+    assert_int_equal(own_usable(blocks[9]), 0);
     assert_int_equal(kind_of(blocks[3]), HEAP_BLOCK_SLAB); // by the long way
 }
 
@@ -343,26 +353,26 @@ CASE(a_block_of_the_threads_own_is_told_at_less_cost) {
     }
     for (unsigned i = 0; i < COUNT; i++) {
         const struct heap_block found = heap_identify(&world.shared, blocks[i]);
-        const size_t usable_bytes = heap_own_usable(heap, blocks[i]);
+        const size_t usable_bytes = own_usable(blocks[i]);
         const struct heap_block near = heap_fast_block_of(heap, blocks[i], usable_bytes);
         assert_int_equal(near.kind, found.kind);
         assert_ptr_equal(near.slab, found.slab);
         assert_int_equal(near.index, found.index);
         assert_int_equal(near.usable_bytes, found.usable_bytes);
-        assert_int_equal(heap_own_usable(heap, blocks[i] + 16), 0);
+        assert_int_equal(own_usable(blocks[i] + 16), 0);
     }
     const uintptr_t last = allocate_in_slab(SIZE);
     struct slab *slab;
     assert_int_equal(heap_fast_free(heap, last, &slab), HEAP_FAST_DONE); // hot
-    assert_int_equal(heap_own_usable(heap, last), 0);
+    assert_int_equal(own_usable(last), 0);
     release(blocks[7]);
-    assert_int_equal(heap_own_usable(heap, blocks[7]), 0);
+    assert_int_equal(own_usable(blocks[7]), 0);
     release_elsewhere((void *)blocks[8]); // what others do is for the long way
-    assert_int_equal(heap_own_usable(heap, blocks[9]), 0);
+    assert_int_equal(own_usable(blocks[9]), 0);
     assert_int_equal(kind_of(blocks[9]), HEAP_BLOCK_SLAB);
     assert_int_equal(heap_own_usable(&heap_empty, blocks[10]), 0);
-    assert_int_equal(heap_own_usable(heap, 0), 0);
-    assert_int_equal(heap_own_usable(heap, allocate(300000)), 0);
+    assert_int_equal(own_usable(0), 0);
+    assert_int_equal(own_usable(allocate(300000)), 0);
 }
 
 #define HEAP_CASE(name) cmocka_unit_test_setup_teardown(name, begin, end)
