@@ -182,7 +182,13 @@ pub(crate) fn figure(outcome: &Outcome, measure: Measure, cost: f64) -> String {
                 .flat_map(|s| &s.runs)
                 .find_map(|r| r.score.as_ref());
             let unit = unit.map(|score| score.unit.clone()).unwrap_or_default();
-            format!("{} {unit}", table::count(outcome.benchmark.cost(cost)))
+            let value = outcome.benchmark.cost(cost);
+            let text = if value < 10.0 {
+                table::seconds(value) // the digits that tell
+            } else {
+                table::count(value)
+            };
+            format!("{text} {unit}")
         }
         _ => format!("{} s", table::seconds(cost)),
     }

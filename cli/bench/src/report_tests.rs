@@ -44,6 +44,15 @@ pub(crate) fn sample() -> Results {
 }
 
 #[test]
+fn a_small_score_keeps_its_digits() {
+    let results = sample();
+    let large = &results.benchmarks[1];
+    let cost = |score| large.benchmark.cost(score);
+    assert_eq!(figure(large, Measure::Time, cost(0.73)), "0.730 ops/s");
+    assert_eq!(figure(large, Measure::Time, cost(4.2e7)), "42.00M ops/s");
+}
+
+#[test]
 fn the_best_is_a_peer_and_never_a_hardened_one() {
     let results = sample();
     assert_eq!(
