@@ -202,15 +202,32 @@ MALLOW_INTERNAL void *api_expand(void *block, size_t size) {
     return heap_resize_in_place(&process->shared, &found, size) ? block : NULL;
 }
 
+// A small block of the thread's own moves to another small one.
+static MALLOW_NOINLINE void *resize_small(void *block, size_t size, size_t usable_bytes) {
+    uintptr_t address;
+    if (unlikely(!heap_fast_allocate(heap_current(), size, &address))) {
+        return api_reallocate(block, size, api_plain, false, usable_bytes);
+    }
+    memcpy((void *)address, block, bits_min(usable_bytes, size));
+    api_free(block);
+    return (void *)address;
+}
+
 // No frame: what most calls want, a first block and one that stays where it is, is done here.
 void *mw_realloc(void *block, size_t size) {
     if (block == NULL) {
         return api_malloc(size);
     }
     const size_t usable_bytes = heap_fast_usable(heap_current(), (uintptr_t)block);
-    return likely(usable_bytes != 0) && resize_is_worth_keeping(usable_bytes, size)
-               ? block
-               : api_reallocate(block, size, api_plain, false, usable_bytes);
+    if (likely(usable_bytes != 0)) {
+        if (resize_is_worth_keeping(usable_bytes, size)) {
+            return block;
+        }
+        if (likely(size <= MALLOW_SMALL_BYTES_MAX)) {
+            return resize_small(block, size, usable_bytes);
+        }
+    }
+    return api_reallocate(block, size, api_plain, false, usable_bytes);
 }
 
 void *mw_reallocn(void *block, size_t count, size_t size) {

@@ -2,7 +2,7 @@
 // The loops whose instructions test_arch.py counts: `pairs KIND COUNT` makes COUNT pairs of allocation
 // and free through the PLT. Kinds: malloc (freed at once), batch (500 held), medium (2 KiB, 500 held),
 // calloc, aligned, first (realloc of NULL); with a call between the two: usable (malloc_usable_size),
-// resize (realloc in place).
+// resize (realloc in place), move (realloc to another class).
 #include <malloc.h>
 #include <stdint.h>
 #include <stdlib.h>
@@ -72,6 +72,13 @@ static void resize_pairs(size_t count)
     }
 }
 
+static void move_pairs(size_t count)
+{
+    for (size_t i = 0; i < count; i++) {
+        free(realloc(malloc(64), 200));
+    }
+}
+
 static void first_pairs(size_t count)
 {
     for (size_t i = 0; i < count; i++) {
@@ -86,7 +93,8 @@ int main(int count, char **arguments)
         void (*run)(size_t);
     } kinds[] = {{"malloc", malloc_pairs}, {"batch", batch_pairs}, {"medium", medium_pairs},
                  {"calloc", calloc_pairs}, {"aligned", aligned_pairs},
-                 {"usable", usable_pairs}, {"resize", resize_pairs}, {"first", first_pairs}};
+                 {"usable", usable_pairs}, {"resize", resize_pairs},
+                 {"move", move_pairs}, {"first", first_pairs}};
     for (size_t i = 0; count == 3 && i < sizeof kinds / sizeof kinds[0]; i++) {
         if (strcmp(kinds[i].name, arguments[1]) == 0) {
             kinds[i].run(strtoull(arguments[2], NULL, 0));
