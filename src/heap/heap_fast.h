@@ -100,25 +100,26 @@ MALLOW_INLINE enum heap_fast_result heap_fast_free(struct heap *heap, uintptr_t 
     struct slab *const slab = heap_fast_slab(heap, address);
     struct heap_fast_block block;
     *slab_out = slab;
-    if (compiler_relaxed_word(&slab->last) == address &&
-        likely(compiler_relaxed_word(&slab->owner) == (uintptr_t)heap)) {
-        // The block handed out last: its bit is not set, so unless it is hot it is live. (Not NULL:
-        // its header is that of slot 0, which no slab uses.)
+    // Current or queued: one branch for both, since which of them it is cannot be predicted. The
+    // owner first: another thread's slab is left with its line 0, since line 1 is what its malloc
+    // writes.
+    const uintptr_t owner = compiler_relaxed_word(&slab->owner);
+    if (unlikely((owner & ~SLAB_OWNER_QUEUED) != (uintptr_t)heap)) {
+        return HEAP_FAST_SLOW;
+    }
+    if (compiler_relaxed_word(&slab->last) == address) {
+        // The block handed out last, of a current slab: its bit is not set, so unless it is hot it
+        // is live.
         if (unlikely(compiler_relaxed_byte(&slab->hot) != 0)) {
             return HEAP_FAST_SLOW;
         }
         slab_set_hot(slab, true);
         return HEAP_FAST_DONE;
     }
-    // One comparison: address in another slice or arena, in the tail, NULL, slab not in use.
+    // One comparison: address in another slice or arena, in the tail.
     const uint64_t offset = address - slab->start_address;
-    if (unlikely(offset >= compiler_relaxed_word(&slab->reach_bytes))) {
-        return HEAP_FAST_SLOW;
-    }
-    // Current or queued: one branch for both, since which of them it is cannot be predicted.
-    const uintptr_t owner = compiler_relaxed_word(&slab->owner);
-    if (unlikely((owner & ~SLAB_OWNER_QUEUED) != (uintptr_t)heap ||
-                 !heap_fast_find(slab, offset, &block))) { // hot is only `last`, seen above
+    if (unlikely(offset >= compiler_relaxed_word(&slab->reach_bytes)) ||
+        unlikely(!heap_fast_find(slab, offset, &block))) { // hot is only `last`, seen above
         return HEAP_FAST_SLOW;
     }
     slab->bits[block.word_index] = block.free_blocks;

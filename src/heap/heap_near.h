@@ -164,6 +164,7 @@ MALLOW_INLINE enum heap_near heap_near_free(const struct heap_shared *shared, st
                               : flags == SLAB_OWNER_FULL && heap_near_lend(heap, slab, address);
         return done ? HEAP_NEAR_QUIET : HEAP_NEAR_NOT;
     }
+    compiler_prefetch_write(remote->bits[place.index / 64]); // another thread had it last
     if (unlikely(owner == NULL || heap_is_abandoned(owner))) {
         return HEAP_NEAR_NOT;
     }

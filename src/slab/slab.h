@@ -334,9 +334,10 @@ MALLOW_INLINE void slab_set_owner(struct slab *slab, uintptr_t owner) {
 
 // Changes the owner or the full flag of a slab in use; a pending flag stays.
 MALLOW_INLINE void slab_change_owner(struct slab *slab, uintptr_t owner) {
-    const uintptr_t before = atomic_exchange_explicit(&slab->owner, owner, memory_order_seq_cst);
-    if ((before & SLAB_OWNER_PENDING) != 0) {
-        atomic_fetch_or_explicit(&slab->owner, SLAB_OWNER_PENDING, memory_order_seq_cst);
+    uintptr_t before = atomic_load_explicit(&slab->owner, memory_order_relaxed);
+    while (!atomic_compare_exchange_weak_explicit(
+        &slab->owner, &before, owner | (before & SLAB_OWNER_PENDING), memory_order_seq_cst,
+        memory_order_relaxed)) { // at most once: nobody else takes the flag away
     }
 }
 
