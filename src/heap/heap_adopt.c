@@ -112,8 +112,8 @@ MALLOW_INTERNAL void heap_forget(struct heap *heap) {
         heap->queue[i] = NULL;
     }
     *heap->medium = (struct heap_medium){{NULL}, {NULL}};
-    if (heap->resting != NULL) {
-        *heap->resting = (struct heap_resting){{NULL}};
+    for (size_t i = 0; heap->resting != NULL && i < MALLOW_DIRECT_CLASS_COUNT; i++) {
+        __atomic_store_n(&heap->resting->slabs[i], NULL, __ATOMIC_RELAXED); // visitors read them
     }
     heap->spare = NULL;
     heap->refused = HEAP_NOT_REFUSED;

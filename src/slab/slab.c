@@ -97,14 +97,14 @@ MALLOW_INTERNAL void slab_init_large(struct slab *slab, uintptr_t address, unsig
     slab->slice_count = (uint8_t)slice_count;
     slab->slice_back = 0;
     slab->word_count = 0;
-    slab->word = NULL;
+    __atomic_store_n(&slab->word, NULL, __ATOMIC_RELAXED);
     slab_set_owner(slab, 0);
     __atomic_store_n(&slab->kind, SLAB_LARGE, __ATOMIC_RELEASE);
 }
 
 MALLOW_INTERNAL void slab_init_thin(struct slab *slab, uintptr_t address, void *thin) {
     slab_init_large(slab, address, 1, MALLOW_SLICE_BYTES);
-    slab->word = thin;
+    __atomic_store_n(&slab->word, thin, __ATOMIC_RELAXED);
     __atomic_store_n(&slab->kind, SLAB_THIN, __ATOMIC_RELEASE);
 }
 

@@ -203,7 +203,8 @@ MALLOW_INLINE bool slab_is_roomy(const struct slab *slab) {
 }
 
 MALLOW_INLINE void slab_set_word(struct slab *slab, unsigned word_index) {
-    slab->word = &slab->bits[word_index];
+    // Relaxed: who ends a heap reads it in all slabs (heap_large_allowance).
+    __atomic_store_n(&slab->word, &slab->bits[word_index], __ATOMIC_RELAXED);
     __atomic_store_n(&slab->word_index, (uint8_t)word_index, __ATOMIC_RELAXED);
     slab->word_base = slab->start_address + word_index * 64 * slab->block_bytes;
 }

@@ -326,6 +326,69 @@ static void a_child_goes_on_with_its_heaps(void **state)
     mw_heap_destroy(heap);
 }
 
+enum { ENDS = 100, CHURNING_THREADS = 2, WIDE = 400 };
+
+static _Atomic(bool) heaps_ended;
+
+// The process's slabs and large blocks change hands while the end of a heap looks through all.
+static void *churn_meanwhile(void *argument)
+{
+    unsigned char *blocks[16] = {NULL};
+    for (size_t step = 0; !heaps_ended; step++) {
+        unsigned char **const place = &blocks[step * 7 % 16];
+        const size_t size = (step % 3 == 0 ? 20000 : 100000) + step % 11 * 5000;
+        CHECK(*place == NULL || **place == (unsigned char)(uintptr_t)place, "block %p", argument);
+        mw_free(*place);
+        *place = mw_malloc(size);
+        CHECK(*place != NULL, "size %zu", size);
+        **place = (unsigned char)(uintptr_t)place;
+    }
+    for (size_t i = 0; i < 16; i++) {
+        mw_free(blocks[i]);
+    }
+    return NULL;
+}
+
+static void *collect_meanwhile(void *argument)
+{
+    (void)argument;
+    while (!heaps_ended) {
+        (void)mw_collect(true);
+    }
+    return NULL;
+}
+
+static void heaps_end_while_others_allocate_and_collect(void **state)
+{
+    (void)state;
+    static void *wide[WIDE]; // so that the look takes its time
+    pthread_t threads[CHURNING_THREADS + 1];
+    for (unsigned i = 0; i < WIDE; i++) {
+        wide[i] = mw_malloc(100000);
+    }
+    heaps_ended = false;
+    for (unsigned i = 0; i <= CHURNING_THREADS; i++) {
+        CHECK(pthread_create(&threads[i], NULL, i == 0 ? collect_meanwhile : churn_meanwhile,
+                             NULL) == 0, "thread");
+    }
+    for (unsigned end = 0; end < ENDS; end++) {
+        struct mw_heap *const heap = make((struct mw_heap_config){0});
+        for (size_t size = 16; size <= 300000; size *= 2) {
+            void *const block = mw_heap_malloc(heap, size);
+            CHECK(block != NULL, "size %zu", size);
+            memset(block, 1, size);
+        }
+        mw_heap_destroy(heap);
+    }
+    heaps_ended = true;
+    for (unsigned i = 0; i <= CHURNING_THREADS; i++) {
+        CHECK(pthread_join(threads[i], NULL) == 0, "join");
+    }
+    for (unsigned i = 0; i < WIDE; i++) {
+        mw_free(wide[i]);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -336,6 +399,7 @@ int main(void)
         cmocka_unit_test(the_process_limit_holds_besides),
         cmocka_unit_test(a_destroyed_heap_leaves_nothing),
         cmocka_unit_test(many_threads_each_with_a_heap_free_each_others_blocks),
+        cmocka_unit_test(heaps_end_while_others_allocate_and_collect),
         cmocka_unit_test(a_child_goes_on_with_its_heaps),
     };
     return suite_run(tests);
