@@ -29,6 +29,8 @@ MW_API bool mw_option_info_get(unsigned index, struct mw_option_info *info);
 
 // Sets an option for calls from now on. 0, ENOENT (no such option), EINVAL (bad value) or EBUSY
 // (only settable at start). Errors are returned, not printed.
+// Any thread; it counts when the call returns. One call at a time, under a short lock; limits that
+// are shares, and pressure, read files of the kernel's when they change.
 MW_API int mw_option_set(const char *name, const char *value);
 
 // The current value as text in `buffer` (cut to fit), or NULL if there is no such option.

@@ -47,9 +47,7 @@ MALLOW_INTERNAL size_t api_control_xml(char *buffer, size_t capacity) {
 MALLOW_INTERNAL int api_control_set_trim_threshold(long bytes) {
     struct process *const process = process_ready();
     // -1 means never, as it does there.
-    process->options.values[PROCESS_OPTION_trim_threshold] =
-        bytes < 0 ? UINT64_MAX : (uint64_t)bytes;
-    process_apply_options(process);
+    process_set_trim_threshold(process, bytes < 0 ? UINT64_MAX : (uint64_t)bytes);
     worker_keep(&process->worker, bytes < 0);
     return 1;
 }

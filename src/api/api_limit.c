@@ -27,7 +27,7 @@ int mw_heartbeat_unregister(void) {
 bool mw_limits_get(struct mw_limits *limits) {
     const struct process *const process = process_ready();
     const struct os_charge *const charge = &process->os.charge;
-    const uint64_t hard_bytes = process->limit.hard_bytes;
+    const uint64_t hard_bytes = __atomic_load_n(&process->limit.hard_bytes, __ATOMIC_RELAXED);
     if (limits->size_bytes < offsetof(struct mw_limits, limit_bytes)) {
         return false;
     }
@@ -36,7 +36,7 @@ bool mw_limits_get(struct mw_limits *limits) {
         .held_bytes = atomic_load_explicit(&charge->held_bytes, memory_order_relaxed),
         .limit_bytes = hard_bytes,
         .reserve_bytes = hard_bytes != UINT64_MAX ? os_charge_reserve(hard_bytes) : 0,
-        .soft_bytes = process->limit.soft_bytes,
+        .soft_bytes = __atomic_load_n(&process->limit.soft_bytes, __ATOMIC_RELAXED),
         .refused_count = atomic_load_explicit(&charge->refused_count, memory_order_relaxed),
         .shed_count = atomic_load_explicit(&process->shed.round_count, memory_order_relaxed),
         .pressed = atomic_load_explicit(&process->limit.pressed, memory_order_relaxed) != 0,

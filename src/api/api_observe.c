@@ -148,14 +148,13 @@ bool mw_option_info_get(unsigned index, struct mw_option_info *info) {
 }
 
 int mw_option_set(const char *name, const char *value) {
-    struct process *const process = process_ready();
-    const int error = process_options_set(&process->options, name, value);
-    if (error == 0) {
-        process_apply_options(process);
-    }
-    return error;
+    return process_set_option(process_ready(), name, value);
 }
 
 const char *mw_option_get(const char *name, char *buffer, size_t capacity) {
-    return process_options_get(&process_ready()->options, name, buffer, capacity);
+    struct process *const process = process_ready();
+    os_lock_take(&process->start_lock);
+    const char *const text = process_options_get(&process->options, name, buffer, capacity);
+    os_lock_drop(&process->start_lock);
+    return text;
 }

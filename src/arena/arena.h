@@ -161,7 +161,8 @@ MALLOW_INTERNAL size_t arena_take_debt(struct arena_set *set);
 
 // Whether there is something to purge, now or owed; relaxed.
 MALLOW_INLINE bool arena_owes(const struct arena_set *set) {
-    return (__atomic_load_n(&set->dirty_slices, __ATOMIC_RELAXED) > set->trim_slices &&
+    return (__atomic_load_n(&set->dirty_slices, __ATOMIC_RELAXED) >
+                __atomic_load_n(&set->trim_slices, __ATOMIC_RELAXED) &&
             !__atomic_load_n(&set->trim_lifted, __ATOMIC_RELAXED)) ||
            __atomic_load_n(&set->debt_bytes, __ATOMIC_RELAXED) != 0;
 }

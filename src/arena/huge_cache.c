@@ -25,7 +25,8 @@ MALLOW_INTERNAL void huge_cache_init(struct huge_cache *cache, struct os *os, si
 
 // What may be kept while `live_bytes` are live.
 static size_t huge_cache_bound(const struct huge_cache *cache, size_t live_bytes) {
-    return cache->limit == 0 ? 0 : cache->limit + live_bytes / HUGE_CACHE_LIVE_SHARE;
+    const size_t limit = __atomic_load_n(&cache->limit, __ATOMIC_RELAXED); // an option
+    return limit == 0 ? 0 : limit + live_bytes / HUGE_CACHE_LIVE_SHARE;
 }
 
 static bool huge_cache_is_full(const struct huge_cache *cache) {

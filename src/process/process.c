@@ -31,17 +31,38 @@ static bool process_is_privileged(void) {
     return getauxval(AT_SECURE) != 0;
 }
 
-MALLOW_INTERNAL void process_apply_options(struct process *process) {
+// Makes changed options take effect. The start lock is held.
+static void process_apply_options(struct process *process) {
     const struct process_options *const options = &process->options;
-    process->arenas.trim_slices =
+    const size_t trim_slices =
         process->os.sealed
             ? SIZE_MAX
             : (size_t)(process_option(options, trim_threshold) >> MALLOW_SLICE_SHIFT);
-    process->huges.cache.limit = process_option(options, huge_cache);
+    __atomic_store_n(&process->arenas.trim_slices, trim_slices, __ATOMIC_RELAXED);
+    __atomic_store_n(&process->huges.cache.limit, process_option(options, huge_cache),
+                     __ATOMIC_RELAXED);
     process_limit_apply(process, PROCESS_LIMIT_SILENT);
     process->worker.wanted = !process->os.sealed && process_option(options, background) != 0;
     promote_want(&process->worker.promote, process->worker.wanted);
     process->worker.lifts_trim = process_options_is_default(options, PROCESS_OPTION_trim_threshold);
+}
+
+MALLOW_INTERNAL int process_set_option(struct process *process, const char *name,
+                                       const char *value) {
+    os_lock_take(&process->start_lock);
+    const int error = process_options_set(&process->options, name, value);
+    if (error == 0) {
+        process_apply_options(process);
+    }
+    os_lock_drop(&process->start_lock);
+    return error;
+}
+
+MALLOW_INTERNAL void process_set_trim_threshold(struct process *process, uint64_t bytes) {
+    os_lock_take(&process->start_lock);
+    process_option(&process->options, trim_threshold) = bytes;
+    process_apply_options(process);
+    os_lock_drop(&process->start_lock);
 }
 
 // The largest block that has no mapping of its own.

@@ -39,7 +39,7 @@ struct process {
     struct process_limit limit;
     struct process_shed shed;
     struct process_beat beat;
-    struct os_lock start_lock;       // for raising the phase
+    struct os_lock start_lock;       // for raising the phase, and for changing options
     struct os_lock fallback_lock;    // one thread at a time in the fallback heap
     _Atomic(struct heap *) fallback; // of threads that have none: too early, or after their end;
                                      // NULL: not needed yet; set under fallback_lock
@@ -78,8 +78,11 @@ MALLOW_INTERNAL void process_start_realtime(struct process *process);
 // not enough.
 MALLOW_INTERNAL void process_start_giant(struct process *process);
 
-// Makes changed options take effect.
-MALLOW_INTERNAL void process_apply_options(struct process *process);
+// Sets an option and makes it count; one call at a time. 0, or why not (mw_option_set).
+MALLOW_INTERNAL int process_set_option(struct process *process, const char *name,
+                                       const char *value);
+// The same of one that is a number already.
+MALLOW_INTERNAL void process_set_trim_threshold(struct process *process, uint64_t bytes);
 
 // After slow calls, with no lock held: has memory looked after that nobody needs. `caller` is where
 // the program's call came from; `entries`: os_entries when it began.

@@ -96,8 +96,8 @@ MALLOW_INTERNAL void process_limit_apply(struct process *process, enum process_l
     limit->hard_option = hard;
     limit->soft_option = soft;
     limit->percent_option = percent;
-    limit->hard_bytes = limit_resolve(limit, hard);
-    limit->soft_bytes = limit_resolve(limit, soft);
+    __atomic_store_n(&limit->hard_bytes, limit_resolve(limit, hard), __ATOMIC_RELAXED);
+    __atomic_store_n(&limit->soft_bytes, limit_resolve(limit, soft), __ATOMIC_RELAXED);
     atomic_store_explicit(&limit->pressed, 0, memory_order_relaxed);
     os_charge_set(&process->os, limit->hard_bytes, limit->soft_bytes);
     const bool polls = percent != 0 && limit->pressure_path[0] != '\0';
@@ -152,23 +152,18 @@ static void limit_pressed(struct process *process) {
                                                 memory_order_relaxed));
 }
 
-// Compares the time that tasks waited since the last look with the time that has passed.
-static void limit_poll(struct process *process) {
+// Compares the time that tasks waited since the last look with the time that has passed. The start
+// lock is held: no option changes meanwhile.
+static bool limit_look(struct process *process, uint64_t before, uint64_t now) {
     struct process_limit *const limit = &process->limit;
-    const uint64_t now = limit_now_us();
-    uint64_t before = atomic_load_explicit(&limit->polled_us, memory_order_relaxed);
     uint64_t stalled_us;
-    atomic_store_explicit(&process->os.charge.grown_bytes, 0, memory_order_relaxed);
-    if (now - before < LIMIT_POLL_US ||
-        !atomic_compare_exchange_strong_explicit(&limit->polled_us, &before, now,
-                                                 memory_order_acq_rel, memory_order_relaxed) ||
-        !os_pressure_read(limit->pressure_path, &stalled_us)) {
-        return;
+    if (limit->percent_option == 0 || !os_pressure_read(limit->pressure_path, &stalled_us)) {
+        return false;
     }
     const uint64_t stalled_before = limit->stalled_us;
     limit->stalled_us = stalled_us;
     if (before == 0 || stalled_us < stalled_before) {
-        return; // nothing to compare with
+        return false; // nothing to compare with
     }
     const uint64_t percent = (stalled_us - stalled_before) * 100 / (now - before);
     const bool was = atomic_load_explicit(&limit->pressed, memory_order_relaxed) != 0;
@@ -179,6 +174,22 @@ static void limit_poll(struct process *process) {
         atomic_store_explicit(&limit->pressed, is, memory_order_relaxed);
         os_charge_press(&process->os, is);
     }
+    return is;
+}
+
+static void limit_poll(struct process *process) {
+    struct process_limit *const limit = &process->limit;
+    const uint64_t now = limit_now_us();
+    uint64_t before = atomic_load_explicit(&limit->polled_us, memory_order_relaxed);
+    atomic_store_explicit(&process->os.charge.grown_bytes, 0, memory_order_relaxed);
+    if (now - before < LIMIT_POLL_US ||
+        !atomic_compare_exchange_strong_explicit(&limit->polled_us, &before, now,
+                                                 memory_order_acq_rel, memory_order_relaxed)) {
+        return;
+    }
+    os_lock_take(&process->start_lock);
+    const bool is = limit_look(process, before, now);
+    os_lock_drop(&process->start_lock);
     if (is) {
         limit_pressed(process);
     }
