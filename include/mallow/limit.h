@@ -80,7 +80,7 @@ typedef void (*mw_heartbeat_function)(bool force, uint64_t beat, void *argument)
 // mw_shed_register does, but on several threads at once if they allocate; what it allocates itself
 // does not call it. Heaps of mallow/heap.h call it as they grow, those with a reserve never. Without one,
 // no call costs more.
-// 0, EINVAL (no function) or EEXIST (there is one). errno is kept.
+// 0, EINVAL (no function) or EEXIST (there is one, or one is being taken off). errno is kept.
 MW_API int mw_heartbeat_register(mw_heartbeat_function function, void *argument);
 
 // Takes it off; when the call returns no other thread is in it, and it will not be called again. 0 or

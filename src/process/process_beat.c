@@ -20,7 +20,7 @@ MALLOW_INTERNAL int process_beat_add(struct process *process, mw_heartbeat_funct
         return EINVAL;
     }
     os_lock_take(&process->shed.lock);
-    if (atomic_load(&beat->function) != NULL) {
+    if (atomic_load(&beat->function) != NULL || beat->leaving) {
         error = EEXIST;
     } else {
         beat->argument = argument;
@@ -39,12 +39,16 @@ MALLOW_INTERNAL int process_beat_remove(struct process *process) {
     struct process_beat *const beat = &process->beat;
     os_lock_take(&process->shed.lock);
     const bool found = atomic_load(&beat->function) != NULL;
-    atomic_store(&beat->function, NULL);
-    atomic_fetch_and(&process->os.charge.events, ~(uint32_t)OS_CHARGE_BEAT);
-    for (unsigned round = 0; found && atomic_load(&beat->running) > beat_own(); round++) {
-        os_lock_drop(&process->shed.lock);
-        os_pause(round);
-        os_lock_take(&process->shed.lock);
+    if (found) {
+        atomic_store(&beat->function, NULL);
+        atomic_fetch_and(&process->os.charge.events, ~(uint32_t)OS_CHARGE_BEAT);
+        beat->leaving = true;
+        for (unsigned round = 0; atomic_load(&beat->running) > beat_own(); round++) {
+            os_lock_drop(&process->shed.lock);
+            os_pause(round);
+            os_lock_take(&process->shed.lock);
+        }
+        beat->leaving = false;
     }
     os_lock_drop(&process->shed.lock);
     return found ? 0 : ENOENT;
@@ -73,4 +77,5 @@ MALLOW_INTERNAL bool process_beat_run(struct process *process, bool force) {
 
 MALLOW_INTERNAL void process_beat_fork_child(struct process *process) {
     atomic_store(&process->beat.running, beat_own());
+    process->beat.leaving = false; // who has taken it off is gone as well
 }

@@ -5,7 +5,7 @@
 // Threads  any; a beat takes no lock. Who takes the function off waits for those that are in it.
 // Holds    while there is one, OS_CHARGE_BEAT is set in the process's events and stays: so a heap
 //          that has grown has `attention`, and keeps it. `argument` changes only while there is no
-//          function, and nobody in it.
+//          function, and nobody in it: one that is being taken off keeps its place until then.
 #ifndef MALLOW_PROCESS_PROCESS_BEAT_H
 #define MALLOW_PROCESS_PROCESS_BEAT_H
 
@@ -15,6 +15,7 @@
 struct process_beat {
     _Atomic(mw_heartbeat_function) function; // NULL: none
     void *argument;
+    bool leaving;                            // taken off, not yet left by all; under shed's lock
     _Atomic(uint64_t) count;                 // beats so far
     _Atomic(uint32_t) running;               // threads in it, or about to look for it
 };

@@ -8,9 +8,11 @@
 #include "../support/suite.h"
 
 #include <pthread.h>
+#include <sched.h>
 #include <stdatomic.h>
 #include <sys/mman.h>
 #include <sys/wait.h>
+#include <unistd.h>
 
 enum { COUNT = 20000, THREADS = 4, RECORDED = 4096, BLOCKS_MAX = 1216, BYTES_MAX = 128 * KIB };
 
@@ -243,6 +245,58 @@ static void when_it_is_off_nobody_is_in_it(void **state)
     CHECK(after == 0, "called %zu times", (size_t)after);
 }
 
+static _Atomic(int) way; // of one beat: 1: it is inside, 2: it may go
+
+static void wait_inside(bool force, uint64_t beat, void *argument)
+{
+    (void)force;
+    (void)beat;
+    CHECK(argument == &way, "another function's argument");
+    if (atomic_load(&way) == 0) {
+        atomic_store(&way, 1);
+        while (atomic_load(&way) != 2) {
+            (void)sched_yield();
+        }
+    }
+}
+
+static void *beat_once(void *argument)
+{
+    (void)argument;
+    mw_free(mw_malloc(100 * KIB));
+    mw_free(mw_malloc(100 * KIB));
+    return NULL;
+}
+
+static void *take_off(void *argument)
+{
+    (void)argument;
+    off();
+    return NULL;
+}
+
+// Until the call that takes one off returns, a beat may be about to pass its argument.
+static void while_one_is_taken_off_there_is_no_room_for_another(void **state)
+{
+    (void)state;
+    pthread_t beater;
+    pthread_t taker;
+    on(wait_inside, &way);
+    CHECK(pthread_create(&beater, NULL, beat_once, NULL) == 0, "thread");
+    while (atomic_load(&way) != 1) {
+        (void)sched_yield();
+    }
+    CHECK(pthread_create(&taker, NULL, take_off, NULL) == 0, "thread");
+    for (unsigned i = 0; i < 100; i++) {
+        CHECK(mw_heartbeat_register(note, &beats) == EEXIST, "one is inside, try %u", i);
+        CHECK(usleep(500) == 0, "usleep");
+    }
+    atomic_store(&way, 2);
+    CHECK(pthread_join(taker, NULL) == 0 && pthread_join(beater, NULL) == 0, "join");
+    on(note, &beats);
+    off();
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -252,6 +306,7 @@ int main(void)
         cmocka_unit_test(frees_that_are_put_off_are_bounded),
         cmocka_unit_test(before_a_request_fails_it_is_called_with_force),
         cmocka_unit_test(when_it_is_off_nobody_is_in_it),
+        cmocka_unit_test(while_one_is_taken_off_there_is_no_room_for_another),
     };
     return suite_run(tests);
 }
