@@ -313,8 +313,10 @@ static bool holes_note(const struct holes_place *place, struct slab_view *view) 
     }
     // A thread that has come by may have left all as it was, but has touched it.
     const struct heap *const heap = (struct heap *)slab_owner_heap(place->slab);
+    // The slab may have become another's since: then it is as good as awake.
+    const uint8_t class_index = __atomic_load_n(&place->slab->class_index, __ATOMIC_RELAXED);
     const bool awake = look->word_state != LOOK_WORD_ACTIVE && heap != NULL &&
-                       !heap_is_resting(heap, place->slab->class_index);
+                       !heap_is_resting(heap, class_index);
     const uint32_t word_print = slab_view_word_print(view);
     if (word_print != look->word_print || awake) {
         look->word_print = word_print;

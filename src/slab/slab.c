@@ -39,7 +39,7 @@ MALLOW_INTERNAL void slab_init(struct slab *slab, uintptr_t address, unsigned cl
     slab->previous = NULL;
     __atomic_store_n(&slab->capacity_count, 0, __ATOMIC_RELAXED);
     slab->room_count = (uint16_t)bits_min(room / block_bytes, MALLOW_SLAB_CAPACITY_MAX);
-    slab->class_index = (uint8_t)class_index;
+    __atomic_store_n(&slab->class_index, (uint8_t)class_index, __ATOMIC_RELAXED); // holes_note
     slab->slice_count = (uint8_t)slice_count;
     slab->slice_back = 0;
     slab->word_count = 0;
@@ -93,7 +93,7 @@ MALLOW_INTERNAL void slab_init_large(struct slab *slab, uintptr_t address, unsig
     slab->previous = NULL;
     __atomic_store_n(&slab->capacity_count, 1, __ATOMIC_RELAXED);
     slab->room_count = 1;
-    slab->class_index = MALLOW_CLASS_COUNT;
+    __atomic_store_n(&slab->class_index, MALLOW_CLASS_COUNT, __ATOMIC_RELAXED);
     slab->slice_count = (uint8_t)slice_count;
     slab->slice_back = 0;
     slab->word_count = 0;

@@ -326,7 +326,7 @@ static void a_child_goes_on_with_its_heaps(void **state)
     mw_heap_destroy(heap);
 }
 
-enum { ENDS = 100, CHURNING_THREADS = 2, WIDE = 400 };
+enum { ENDS = 100, CHURNING_THREADS = 2, WIDE = 400, SMALL = 600 };
 
 static _Atomic(bool) heaps_ended;
 
@@ -342,6 +342,16 @@ static void *churn_meanwhile(void *argument)
         *place = mw_malloc(size);
         CHECK(*place != NULL, "size %zu", size);
         **place = (unsigned char)(uintptr_t)place;
+        if (step % 16 == 0) { // slabs of small blocks that come and go, each time of another size
+            void *small[SMALL];
+            for (size_t i = 0; i < SMALL; i++) {
+                small[i] = mw_malloc(100 + step / 16 % 9 * 100);
+                CHECK(small[i] != NULL, "a small one");
+            }
+            for (size_t i = 0; i < SMALL; i++) {
+                mw_free(small[i]);
+            }
+        }
     }
     for (size_t i = 0; i < 16; i++) {
         mw_free(blocks[i]);
