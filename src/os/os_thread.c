@@ -7,14 +7,17 @@
 #include <signal.h>
 #include <stddef.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "base/format.h"
+#include "os/os.h"
 #include "os/os_syscall.h"
 
 enum {
     THREAD_STATUS_BYTES = 4096,
     THREAD_CALL_BYTES = 16, // its number is all that matters
     THREAD_CLOCK_SHIFT = 3, // a thread's clock is ~number << 3, and what kind of clock it is
+    THREAD_END_ROUNDS = 10000, // mostly of 100 us
     SIGNAL_COUNT = 64,
     SIGNAL_SET_BYTES = SIGNAL_COUNT / 8,
 };
@@ -33,6 +36,15 @@ MALLOW_INTERNAL uint32_t os_thread_number(void) {
         return 0;
     }
     return ~(uint32_t)(clock >> THREAD_CLOCK_SHIFT);
+}
+
+MALLOW_INTERNAL void os_thread_await_end(uint32_t thread) {
+    for (unsigned round = 0; round < THREAD_END_ROUNDS; round++) {
+        if (os_syscall6(SYS_tgkill, getpid(), (long)thread, 0, 0, 0, 0) != 0) {
+            return;
+        }
+        os_pause(round);
+    }
 }
 
 // The text behind `name` at the beginning of a line; NULL if there is none.

@@ -15,6 +15,11 @@
 // The kernel's number of the calling thread; 0: not known. No system call.
 MALLOW_INTERNAL uint32_t os_thread_number(void);
 
+// Waits until the kernel no longer counts a thread of this process that has ended, or is about to:
+// some 10 us after it can be joined, longer where the processor is another's. Gives up after a
+// second, and where a filter refuses the question.
+MALLOW_INTERNAL void os_thread_await_end(uint32_t thread);
+
 // Whether a thread of this process is asleep in a system call that it has made itself, not in a
 // signal handler that has interrupted it somewhere: then it is in the middle of nothing else. False
 // also where that cannot be told: /proc cannot be read, the thread blocks a signal that has a

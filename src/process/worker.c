@@ -7,6 +7,8 @@
 #include <signal.h>
 #include <unistd.h>
 
+#include "os/os_thread.h"
+
 // Of glibc 2.32 and later.
 extern int pthread_attr_setsigmask_np(pthread_attr_t *attributes, const sigset_t *mask)
     __attribute__((weak));
@@ -60,6 +62,7 @@ static void worker_be_ordinary(void) {
 static void *worker_main(void *argument) {
     struct worker *const worker = argument;
     unsigned quiet = 0;
+    atomic_store_explicit(&worker->number, os_thread_number(), memory_order_relaxed);
     worker_be_ordinary();
     for (;;) {
         const uint32_t bell = atomic_load_explicit(&worker->bell, memory_order_acquire);
@@ -254,6 +257,12 @@ MALLOW_INTERNAL void worker_stop(struct worker *worker, bool for_good) {
         atomic_store_explicit(&worker->state, WORKER_NONE, memory_order_release);
         os_raise_work(worker->os); // whatever it was at
     }
+    // Joined, or of its own accord: the process is not yet one of one thread to the kernel.
+    const uint32_t number =
+        atomic_exchange_explicit(&worker->number, 0, memory_order_relaxed);
+    if (number != 0) {
+        os_thread_await_end(number);
+    }
 }
 
 MALLOW_INTERNAL void worker_keep(struct worker *worker, bool keeps) {
@@ -282,6 +291,7 @@ MALLOW_INTERNAL void worker_fork_child(struct worker *worker) {
     worker_lift_trim(worker, false);
     atomic_store_explicit(&worker->state, WORKER_NONE, memory_order_relaxed);
     atomic_store_explicit(&worker->stepping, 0, memory_order_relaxed);
+    atomic_store_explicit(&worker->number, 0, memory_order_relaxed);
     // A child that soon executes another program needs none: the next free that adds to what is
     // kept raises it.
     atomic_store_explicit(&worker->os->work, 0, memory_order_relaxed);

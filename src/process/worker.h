@@ -65,6 +65,7 @@ struct worker {
     _Atomic(bool) keeps;            // the program wants free memory kept: nothing is done
     _Atomic(bool) barred;           // never: a sandbox may kill for it, or memory is limited
     pthread_t thread;               // valid while RUNNING
+    _Atomic(uint32_t) number;       // the kernel's, of the last one; 0: it is known to be gone
     pid_t process_id;               // the process that may create it: not a child by vfork
     struct worker_range ranges[WORKER_RANGE_COUNT]; // 0 bytes: part of the program, or not found
     bool blind;                     // callers cannot be told apart: no thread is created

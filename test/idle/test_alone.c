@@ -2,12 +2,14 @@
 // What a process may only do, or does otherwise, while it has one thread: entering namespaces, and ending
 // by pthread_exit in main. The thread of ours does not stand in the way.
 //
-//   idle_alone unshare|setns|files|end
+//   idle_alone unshare|setns|often|files|end
 #include "idle.h"
 
 #include <fcntl.h>
 #include <sched.h>
+#include <signal.h>
 #include <stdlib.h>
+#include <sys/wait.h>
 
 static void have_a_thread(void)
 {
@@ -38,6 +40,31 @@ static void enter_namespaces(bool by_setns)
     have_a_thread(); // not for good
 }
 
+// Joined is not yet gone: the kernel counts a thread for a moment more, a long one where others run.
+static void be_alone_often(void)
+{
+    enum { TIMES = 60, OTHERS = 4 };
+    pid_t others[OTHERS];
+    for (unsigned i = 0; i < OTHERS; i++) {
+        others[i] = fork();
+        CHECK(others[i] >= 0, "fork");
+        if (others[i] == 0) {
+            alarm(20); // should we fail
+            for (volatile unsigned turn = 0;; turn++) {
+            }
+        }
+    }
+    int error = 0;
+    for (unsigned i = 0; i < TIMES && error == 0; i++) {
+        have_a_thread();
+        error = unshare(CLONE_THREAD) == 0 ? 0 : errno; // asks for no more than one thread
+    }
+    for (unsigned i = 0; i < OTHERS; i++) {
+        CHECK(kill(others[i], SIGKILL) == 0 && waitpid(others[i], NULL, 0) == others[i], "kill");
+    }
+    CHECK(error == 0, "unshare: errno %d", error);
+}
+
 // Whoever waits for the end of a pipe waits for all tables of descriptors that hold it.
 static void close_alone(void)
 {
@@ -63,10 +90,12 @@ int main(int count, char **arguments)
     if (strcmp(what, "end") == 0) {
         CHECK(atexit(at_exit) == 0, "atexit");
         pthread_exit(NULL);
+    } else if (strcmp(what, "often") == 0) {
+        be_alone_often();
     } else if (strcmp(what, "files") == 0) {
         close_alone();
     } else {
-        CHECK(strcmp(what, "unshare") == 0 || strcmp(what, "setns") == 0, "unshare, setns, files or end");
+        CHECK(strcmp(what, "unshare") == 0 || strcmp(what, "setns") == 0, "unshare, setns, often, files or end");
         enter_namespaces(strcmp(what, "setns") == 0);
     }
     return 0;
