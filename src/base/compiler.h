@@ -21,8 +21,8 @@
 #define MALLOW_UNROLL_8 _Pragma("GCC unroll 8") // the loop that follows
 #define MALLOW_NORETURN __attribute__((noreturn))
 
-// Asks for the line of `place`, to be written to soon: an atomic operation waits for its line, and for
-// all before it, while this waits for nothing.
+// Asks for the line of `place`, which will be written to soon: an atomic operation waits for its
+// line, and for all before it; this waits for nothing.
 #if defined(__x86_64__)
 #define compiler_prefetch_write(place) __asm__ volatile("prefetchw %0" : : "m"(place))
 #else
