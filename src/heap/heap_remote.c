@@ -165,9 +165,12 @@ static struct heap *heap_route_post(struct slab *slab, struct slab_remote *remot
 static void heap_handle_post(struct heap *heap, struct slab *slab, struct slab_remote *remote,
                              bool keeps, int *work) {
     if ((slab_owner(slab) & ~(SLAB_OWNER_FULL | SLAB_OWNER_QUEUED)) == (uintptr_t)heap) {
-        // Not pending: it has been collected without its post. Who frees from now on posts it.
+        // Not pending: it has been collected without its post. Who frees from now on posts it, so
+        // that this post is only gone on with if that has not been done: a slab that is posted
+        // twice closes the list to a ring.
         atomic_store_explicit(&remote->posted, 0, memory_order_seq_cst);
-        if (!slab_remote_is_posted(slab)) {
+        if (!slab_remote_is_posted(slab) ||
+            atomic_exchange_explicit(&remote->posted, 1, memory_order_seq_cst) != 0) {
             return;
         }
     }
