@@ -1,10 +1,8 @@
 // SPDX-License-Identifier: MIT
 // Heap and other threads: posts, draining, slabs that move while a post is on its way.
-#include <limits.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "heap/heap_fast.h"
@@ -721,65 +719,6 @@ CASE(nothing_is_lost_when_threads_free_what_others_allocate) {
     assert_true(heap_world_slices_used(&world) <= 1); // a thin slice
 }
 
-// ---- A post that is handled while its slab is posted anew ---------------------------------------
-
-static _Atomic(uintptr_t) handed; // to the thread that frees it
-static atomic_bool hand_over;
-
-static void rest_a_little(uint64_t *state) {
-    *state = *state * 6364136223846793005U + 1;
-    for (volatile uint64_t i = *state >> 33 & 63; i > 0; i--) {
-    }
-}
-
-static void *free_what_is_handed(void *argument) {
-    uint64_t state = 2;
-    while (!atomic_load(&hand_over)) {
-        const uintptr_t address = atomic_load(&handed);
-        if (address != 0) {
-            rest_a_little(&state);
-            free_elsewhere(address);
-            atomic_store(&handed, 0);
-        }
-    }
-    return argument;
-}
-
-CASE(a_slab_that_is_freed_into_while_its_post_is_handled_is_on_no_list_twice) {
-    pthread_t thread;
-    uint64_t state = 1;
-    allocate_many(); // the last one's slab is the current one, with room
-    struct slab *const slab = slab_of(blocks[MANY - 1]);
-    struct slab_remote *const remote = arena_remote_of(&world.arena.arenas, slab);
-    free_elsewhere(blocks[MANY - 2]);
-    blocks[MANY - 2] = 0;
-    atomic_store(&hand_over, false);
-    assert_int_equal(pthread_create(&thread, NULL, free_what_is_handed, NULL), 0);
-    const time_t end_s = time(NULL) + 3; // where the two share a processor, few rounds have to do
-    for (unsigned round = 0; round < 200000 && time(NULL) < end_s; round++) {
-        int work = INT_MAX;
-        (void)heap_collect(heap, slab, remote, &work); // its post stays
-        const uintptr_t block = heap_allocate(heap, BYTES, false);
-        assert_ptr_equal(slab_of(block), slab);
-        atomic_store(&handed, block);
-        rest_a_little(&state);
-        (void)heap_drain_one(heap, &work, true);
-        while (atomic_load(&handed) != 0) { // no pause: the two are to meet
-        }
-        // What was not handled is posted, and known to be.
-        assert_int_equal(atomic_load(&heap->ready) == remote, atomic_load(&remote->posted));
-        if (atomic_load(&remote->posted) == 0) {
-            const uintptr_t other = heap_allocate(heap, BYTES, false);
-            free_elsewhere(other);
-        }
-        assert_int_equal(posts_waiting(heap), 1);
-    }
-    atomic_store(&hand_over, true);
-    assert_int_equal(pthread_join(thread, NULL), 0);
-    (void)heap_drain(heap, 10, true);
-    heap_world_check(&world, heap);
-}
-
 #define HEAP_CASE(name) cmocka_unit_test_setup_teardown(name, begin, end)
 
 int main(void) {
@@ -812,7 +751,6 @@ int main(void) {
         HEAP_CASE(a_post_of_a_slab_that_fills_in_another_heap_does_not_wait),
         HEAP_CASE(a_free_into_the_heap_of_an_ended_thread_is_collected_at_once),
         HEAP_CASE(a_free_into_the_heap_of_an_ended_thread_collects_within_its_budget),
-        HEAP_CASE(a_slab_that_is_freed_into_while_its_post_is_handled_is_on_no_list_twice),
         HEAP_CASE(nothing_is_lost_when_threads_free_what_others_allocate),
     };
     return cmocka_run_group_tests(cases, NULL, NULL);

@@ -1,0 +1,102 @@
+// SPDX-License-Identifier: MIT
+// Heap and other threads: a post that is handled while another thread posts the slab anew. The two meet
+// within nanoseconds, so there are many rounds; without what is tested about every second run fails.
+#include <limits.h>
+#include <pthread.h>
+#include <time.h>
+
+#include "heap/heap_fast.h"
+#include "heap_world.h"
+
+static struct heap_world world;
+static struct heap *heap;
+
+enum { BYTES = 8192 };
+
+static int begin(void **state) {
+    (void)state;
+    heap_world_begin(&world);
+    heap = world.heap;
+    return 0;
+}
+
+static int end(void **state) {
+    (void)state;
+    heap_world_end(&world);
+    return 0;
+}
+
+static uintptr_t allocate(void) {
+    const uintptr_t address = heap_allocate(heap, BYTES, false);
+    assert_true(address != 0);
+    return address;
+}
+
+// As a thread that does not own the slab would.
+static void free_elsewhere(uintptr_t address) {
+    struct slab *const slab = heap_fast_slab(heap, address);
+    heap_begin_effort();
+    heap_free_remote(&world.shared, slab, arena_remote_of(&world.arena.arenas, slab),
+                     slab_index_of(slab, address));
+}
+
+static _Atomic(uintptr_t) handed; // to the thread that frees it
+static atomic_bool hand_over;
+
+static void rest_a_little(uint64_t *state) {
+    *state = *state * 6364136223846793005U + 1;
+    for (volatile uint64_t i = *state >> 33 & 63; i > 0; i--) {
+    }
+}
+
+static void *free_what_is_handed(void *argument) {
+    uint64_t state = 2;
+    while (!atomic_load(&hand_over)) {
+        const uintptr_t address = atomic_load(&handed);
+        if (address != 0) {
+            rest_a_little(&state);
+            free_elsewhere(address);
+            atomic_store(&handed, 0);
+        }
+    }
+    return argument;
+}
+
+CASE(a_slab_that_is_freed_into_while_its_post_is_handled_is_on_no_list_twice) {
+    pthread_t thread;
+    uint64_t state = 1;
+    struct slab *const slab = heap_fast_slab(heap, allocate()); // stays, with room
+    struct slab_remote *const remote = arena_remote_of(&world.arena.arenas, slab);
+    free_elsewhere(allocate());
+    atomic_store(&hand_over, false);
+    assert_int_equal(pthread_create(&thread, NULL, free_what_is_handed, NULL), 0);
+    const time_t end_s = time(NULL) + 3; // where the two share a processor, few rounds have to do
+    for (unsigned round = 0; round < 200000 && time(NULL) < end_s; round++) {
+        int work = INT_MAX;
+        (void)heap_collect(heap, slab, remote, &work); // its post stays
+        const uintptr_t block = allocate();
+        assert_ptr_equal(heap_fast_slab(heap, block), slab);
+        atomic_store(&handed, block);
+        rest_a_little(&state);
+        (void)heap_drain_one(heap, &work, true);
+        while (atomic_load(&handed) != 0) { // no pause: the two are to meet
+        }
+        // What was not handled is posted, and known to be.
+        assert_int_equal(atomic_load(&heap->ready) == remote, atomic_load(&remote->posted));
+        if (atomic_load(&remote->posted) == 0) {
+            free_elsewhere(allocate());
+        }
+    }
+    atomic_store(&hand_over, true);
+    assert_int_equal(pthread_join(thread, NULL), 0);
+    (void)heap_drain(heap, 10, true);
+    heap_world_check(&world, heap);
+}
+
+int main(void) {
+    const struct CMUnitTest cases[] = {
+        cmocka_unit_test_setup_teardown(
+            a_slab_that_is_freed_into_while_its_post_is_handled_is_on_no_list_twice, begin, end),
+    };
+    return cmocka_run_group_tests(cases, NULL, NULL);
+}
