@@ -85,6 +85,9 @@ MALLOW_INTERNAL void api_locking_begins(void);
 
 // ---- The fast path ------------------------------------------------------------------------------
 
+// Ends an allocation that has failed, or after which something is due.
+MALLOW_INTERNAL void *api_allocate_end(size_t size, struct heap *heap, uintptr_t address);
+
 MALLOW_INLINE void *api_malloc(size_t size) {
     struct heap *const heap = heap_current();
     uintptr_t address;

@@ -6,23 +6,25 @@
 #include <string.h>
 
 #include "heap/heap_fast.h"
+#include "heap/heap_identify.h"
+#include "heap/heap_near.h"
 #include "process/process.h"
 
 static const struct api_layout api_plain = {1, 0};
 
-static bool resize_is_aligned(const void *block, struct api_layout layout) {
+MALLOW_INLINE bool resize_is_aligned(const void *block, struct api_layout layout) {
     return (((uintptr_t)block + layout.offset) & (layout.alignment - 1)) == 0;
 }
 
 // A block that is more than twice as large as needed is worth moving; less is not.
-static bool resize_is_worth_keeping(size_t usable_bytes, size_t size) {
+MALLOW_INLINE bool resize_is_worth_keeping(size_t usable_bytes, size_t size) {
     return size <= usable_bytes &&
            (usable_bytes <= 2 * MALLOW_GRANULE_BYTES || size > usable_bytes / 2);
 }
 
 // The block where it is, resized; NULL if it has to move.
-static void *resize_keep(struct process *process, const struct heap_block *found, void *block,
-                         size_t size, struct api_layout layout) {
+MALLOW_INLINE void *resize_keep(struct process *process, const struct heap_block *found,
+                                void *block, size_t size, struct api_layout layout) {
     if (!resize_is_aligned(block, layout)) {
         return NULL;
     }
@@ -30,14 +32,18 @@ static void *resize_keep(struct process *process, const struct heap_block *found
     case HEAP_BLOCK_SLAB:
     case HEAP_BLOCK_THIN:
         return resize_is_worth_keeping(found->usable_bytes, size) ? block : NULL;
-    case HEAP_BLOCK_LARGE:
-        return size > MALLOW_SLAB_BYTES_MAX &&
+    case HEAP_BLOCK_LARGE: // it fills the better part of a slice, or moves to a slab
+        return size > MALLOW_SLICE_BYTES / 2 &&
+                       (size <= process->shared.large_bytes_max || size <= found->usable_bytes) &&
                        heap_resize_in_place(&process->shared, found, size)
                    ? block
                    : NULL;
     case HEAP_BLOCK_HUGE: {
         if (size <= process->shared.large_bytes_max &&
             !resize_is_worth_keeping(found->usable_bytes, size)) {
+            return NULL;
+        }
+        if (huge_is_fixed(found->huge, size)) {
             return NULL;
         }
         // An alignment beyond a page's would not survive a move.
@@ -50,36 +56,49 @@ static void *resize_keep(struct process *process, const struct heap_block *found
     }
 }
 
+// Frees a block of a slab that has been copied; false: nothing done.
+MALLOW_INLINE bool resize_free_in_slab(struct process *process, const struct heap_block *found,
+                                void *block) {
+    struct heap *const heap = heap_current();
+    if (found->slab->used_count == 1 && heap_is_move_dear() &&
+        heap_hand_on(&process->shared, heap, found)) {
+        return true;
+    }
+    switch (heap_fast_free_found(heap, found, (uintptr_t)block)) {
+    case HEAP_FAST_DONE:
+        return true;
+    case HEAP_FAST_EMPTIED:
+        if (!slab_is_current(found->slab)) {
+            heap_queue_remove(heap, found->slab);
+            heap_keep_spare(heap, found->slab);
+        }
+        return true;
+    case HEAP_FAST_SLOW:
+    default:
+        return slab_owner(found->slab) == ((uintptr_t)heap | SLAB_OWNER_FULL) &&
+               heap_near_lend(heap, found->slab, (uintptr_t)block);
+    }
+}
+
 // Frees a block that has been copied. The new one may have taken the call's system call, and so
 // much besides that what can wait of this is left to later calls.
-static void resize_free(struct process *process, const struct heap_block *found, void *block,
+MALLOW_INLINE void resize_free(struct process *process, const struct heap_block *found, void *block,
                         uint64_t entries) {
-    struct heap *const heap = heap_current();
-    struct slab *slab;
     if (found->kind == HEAP_BLOCK_HUGE) {
-        const bool may_enter = os_entries(&process->os) == entries && !heap_is_move_dear();
+        const bool may_enter = os_entries(&process->os) == entries && heap_thread.effort == 0;
         if (huge_give_record(&process->huges, found->huge, (uintptr_t)block, may_enter)) {
             return;
         }
-    } else if (found->kind == HEAP_BLOCK_SLAB && heap_is_move_dear() &&
-               heap_hand_on(&process->shared, heap, found)) {
+    } else if (found->kind == HEAP_BLOCK_LARGE) {
+        heap_large_free(&process->shared, found->slab);
         return;
-    } else {
-        switch (heap_fast_free(heap, (uintptr_t)block, &slab)) {
-        case HEAP_FAST_DONE:
-            return;
-        case HEAP_FAST_EMPTIED:
-            if (!slab_is_current(slab)) {
-                heap_queue_remove(heap, slab);
-                heap_keep_spare(heap, slab);
-            }
-            return;
-        case HEAP_FAST_SLOW:
-        default:
-            break;
+    } else if (found->kind == HEAP_BLOCK_SLAB) {
+        if (!resize_free_in_slab(process, found, block)) {
+            heap_free_moved(&process->shared, heap_current(), found);
         }
+        return;
     }
-    heap_free_moved(&process->shared, heap, found, (uintptr_t)block);
+    (void)heap_free_far(&process->shared, heap_current(), (uintptr_t)block); // or reports it
 }
 
 // The zero-preserving promise for a block that stayed: what lies beyond `size`, and what came new,
@@ -93,7 +112,7 @@ static void resize_zero(void *block, size_t usable_before, size_t usable_after, 
     }
 }
 
-static void *resize_foreign(struct process *process, void *block, size_t size) {
+static MALLOW_COLD void *resize_foreign(struct process *process, void *block, size_t size) {
     const size_t have = process_foreign_size(process, block);
     if (have == 0) {
         heap_report_foreign((uintptr_t)block, "realloc");
@@ -107,35 +126,59 @@ static void *resize_foreign(struct process *process, void *block, size_t size) {
 }
 
 // Ends a call that may have left memory free, as free ends.
-static void resize_end(struct process *process, const void *caller, uint64_t entries) {
+MALLOW_INLINE void resize_end(struct process *process, const void *caller, uint64_t entries) {
     heap_settle(&process->shared, entries);
     process_poll(process, caller, entries);
 }
 
 // The same of one that has moved the block: a step in place of the background thread is left to
-// another call, as if this one had entered the kernel; and so is the rest if the allocation has had
-// its share, or a span or mapping has been given up.
-static void resize_end_moved(struct process *process, enum heap_block_kind kind,
-                             const void *caller, uint64_t entries) {
-    if (kind < HEAP_BLOCK_LARGE && !heap_is_move_dear()) {
+// another call, as if this one had entered the kernel; and so is the rest unless the allocation was
+// a cheap one, and no span or mapping has been given up.
+MALLOW_INLINE void resize_end_moved(struct process *process, enum heap_block_kind kind,
+                                    const void *caller, uint64_t entries) {
+    if (kind < HEAP_BLOCK_LARGE && heap_thread.effort == 0) {
         heap_settle(&process->shared, entries);
     }
     process_poll(process, caller, UINT64_MAX);
 }
 
+// malloc, but for what the caller does in any case.
+MALLOW_INLINE void *resize_malloc(size_t size) {
+    struct heap *const heap = heap_current();
+    uintptr_t address = 0;
+    if (unlikely(heap_is_empty(heap))) {
+        return api_malloc(size);
+    }
+    if (size <= MALLOW_SMALL_BYTES_MAX) {
+        if (heap_fast_allocate(heap, size, &address)) {
+            return (void *)address;
+        }
+    } else if (size <= MALLOW_SINGLE_SLICE_BLOCK_MAX) {
+        address = heap_take_medium(heap, size);
+        if (likely(address != 0)) {
+            return (void *)address;
+        }
+    }
+    address = heap_allocate(heap, size, false);
+    return likely(address != 0 && !heap->attention) ? (void *)address
+                                                    : api_allocate_end(size, heap, address);
+}
+
 // Where a block of a kind moves to.
-static void *resize_allocate(enum heap_block_kind kind, size_t size, struct api_layout layout,
-                             bool zeroed) {
-    heap_begin_move(kind >= HEAP_BLOCK_LARGE ? HEAP_EFFORT_MOVE_FAR : HEAP_EFFORT_MOVE);
-    void *const moved = layout.alignment == 1 && !zeroed ? api_malloc(size)
+MALLOW_INLINE void *resize_allocate(enum heap_block_kind kind, size_t size,
+                                    struct api_layout layout, bool zeroed) {
+    const enum heap_effort effort =
+        kind >= HEAP_BLOCK_LARGE ? HEAP_EFFORT_MOVE_FAR : HEAP_EFFORT_MOVE;
+    heap_begin_move(effort);
+    void *const moved = layout.alignment == 1 && !zeroed ? resize_malloc(size)
                                                          : api_allocate(size, layout, zeroed);
-    heap_end_move();
+    heap_end_move(effort);
     return moved;
 }
 
-MALLOW_INTERNAL MALLOW_NOINLINE void *api_reallocate(void *block, size_t size,
-                                                     struct api_layout layout, bool zeroed,
-                                                     size_t usable_bytes) {
+// Both below, of which the first knows what most calls ask for.
+MALLOW_INLINE void *resize_any(void *block, size_t size, struct api_layout layout, bool zeroed,
+                               size_t usable_bytes, const void *caller) {
     if (block == NULL) {
         return api_allocate(size, layout, zeroed);
     }
@@ -143,7 +186,7 @@ MALLOW_INTERNAL MALLOW_NOINLINE void *api_reallocate(void *block, size_t size,
         return api_fail(ENOMEM);
     }
     if (usable_bytes == 0) {
-        usable_bytes = heap_own_usable(heap_current(), (uintptr_t)block);
+        usable_bytes = heap_fast_own_usable(heap_current(), (uintptr_t)block);
     }
     if (usable_bytes != 0 && resize_is_worth_keeping(usable_bytes, size) &&
         resize_is_aligned(block, layout)) {
@@ -157,14 +200,14 @@ MALLOW_INTERNAL MALLOW_NOINLINE void *api_reallocate(void *block, size_t size,
     heap_begin_effort();
     const struct heap_block found =
         usable_bytes != 0 ? heap_fast_block_of(heap_current(), (uintptr_t)block, usable_bytes)
-                          : heap_identify(&process->shared, (uintptr_t)block);
+                          : heap_identify_here(&process->shared, (uintptr_t)block);
     if (unlikely(found.kind == HEAP_BLOCK_NONE)) {
         heap_report_misuse(&process->shared, (uintptr_t)block, "realloc");
         return resize_foreign(process, block, size);
     }
     // Beyond what a huge block has mapped the kernel gives zero; between, old contents may linger.
     const size_t mapped_before =
-        found.kind == HEAP_BLOCK_HUGE ? found.huge->mapped_bytes : 0;
+        zeroed && found.kind == HEAP_BLOCK_HUGE ? found.huge->mapped_bytes : 0;
     void *const kept = resize_keep(process, &found, block, size, layout);
     if (kept != NULL) {
         if (zeroed) {
@@ -173,7 +216,7 @@ MALLOW_INTERNAL MALLOW_NOINLINE void *api_reallocate(void *block, size_t size,
             resize_zero(kept, found.usable_bytes, stale, size);
         }
         if (found.kind >= HEAP_BLOCK_LARGE) {
-            resize_end(process, __builtin_return_address(0), entries);
+            resize_end(process, caller, entries);
         }
         return kept;
     }
@@ -181,9 +224,19 @@ MALLOW_INTERNAL MALLOW_NOINLINE void *api_reallocate(void *block, size_t size,
     if (moved != NULL) {
         memcpy(moved, block, bits_min(found.usable_bytes, size));
         resize_free(process, &found, block, entries);
-        resize_end_moved(process, found.kind, __builtin_return_address(0), entries);
+        resize_end_moved(process, found.kind, caller, entries);
     }
     return moved;
+}
+
+static MALLOW_NOINLINE void *resize_plain(void *block, size_t size, size_t usable_bytes) {
+    return resize_any(block, size, api_plain, false, usable_bytes, __builtin_return_address(0));
+}
+
+MALLOW_INTERNAL MALLOW_NOINLINE void *api_reallocate(void *block, size_t size,
+                                                     struct api_layout layout, bool zeroed,
+                                                     size_t usable_bytes) {
+    return resize_any(block, size, layout, zeroed, usable_bytes, __builtin_return_address(0));
 }
 
 MALLOW_INTERNAL void *api_expand(void *block, size_t size) {
@@ -206,7 +259,7 @@ MALLOW_INTERNAL void *api_expand(void *block, size_t size) {
 static MALLOW_NOINLINE void *resize_small(void *block, size_t size, size_t usable_bytes) {
     uintptr_t address;
     if (unlikely(!heap_fast_allocate(heap_current(), size, &address))) {
-        return api_reallocate(block, size, api_plain, false, usable_bytes);
+        return resize_plain(block, size, usable_bytes);
     }
     memcpy((void *)address, block, bits_min(usable_bytes, size));
     api_free(block);
@@ -227,7 +280,7 @@ void *mw_realloc(void *block, size_t size) {
             return resize_small(block, size, usable_bytes);
         }
     }
-    return api_reallocate(block, size, api_plain, false, usable_bytes);
+    return resize_plain(block, size, usable_bytes);
 }
 
 void *mw_reallocn(void *block, size_t count, size_t size) {

@@ -50,6 +50,15 @@ static MALLOW_COLD void *api_exhausted(size_t size, struct api_layout layout, bo
     return api_fail(ENOMEM);
 }
 
+MALLOW_INTERNAL MALLOW_COLD void *api_allocate_end(size_t size, struct heap *heap,
+                                                   uintptr_t address) {
+    static const struct api_layout plain = {1, 0};
+    if (heap->attention) {
+        api_attend(heap);
+    }
+    return address != 0 ? (void *)address : api_exhausted(size, plain, false);
+}
+
 static MALLOW_NOINLINE void *api_allocate_slow(size_t size, struct heap *heap, bool zeroed,
                                                const void *caller) {
     static const struct api_layout plain = {1, 0};

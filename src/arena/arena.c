@@ -96,8 +96,10 @@ MALLOW_INLINE void arena_span_set(const struct arena *arena, unsigned chunk_inde
 MALLOW_INLINE bool arena_charge_clean_locked(struct arena_set *set, const struct arena *arena,
                                              unsigned chunk_index, unsigned clean_count,
                                              enum os_charge_level level) {
-    return unlikely(arena_is_giant(arena, chunk_index)) || clean_count == 0 ||
-           os_charge_take(set->os, level, (size_t)clean_count << MALLOW_SLICE_SHIFT);
+    const size_t bytes = (size_t)clean_count << MALLOW_SLICE_SHIFT;
+    return clean_count == 0 || unlikely(arena_is_giant(arena, chunk_index)) ||
+           likely(os_charge_take_freely(&set->os->charge, bytes)) ||
+           os_charge_take(set->os, level, bytes);
 }
 
 // Free slices that have their pages still are charged already; the others are now. *dirty_count:
@@ -124,35 +126,58 @@ MALLOW_INTERNAL void arena_prepare(struct arena_set *set) {
 
 static const struct arena_span arena_no_span = {.slab = NULL};
 
-// Takes free slices of `arena`; false: there are none that fit, and nothing is said in *span. True
-// also where the charge is refused, which no other arena can help.
-static MALLOW_NOINLINE bool arena_take_free_locked(struct arena_set *set, struct arena *arena,
-                                                   unsigned slice_count, unsigned align_slices,
-                                                   enum os_charge_level level,
-                                                   struct arena_span *span) {
+// Of free slices that have been taken: charges them. False: refused, and they are free again.
+MALLOW_INLINE bool arena_end_take_locked(struct arena_set *set, struct arena *arena,
+                                         unsigned slice_count, const struct chunk_taken *taken,
+                                         enum os_charge_level level, struct arena_span *span) {
+    if (unlikely(!arena_charge_clean_locked(set, arena, taken->chunk_index,
+                                            slice_count - taken->dirty_count, level))) {
+        chunk_map_untake(&arena->map, slice_count, taken);
+        *span = arena_no_span;
+        span->refused = true;
+        return false;
+    }
+    if (taken->dirty_count != 0) {
+        arena_less_dirty_locked(set, taken->dirty_count);
+    }
+    arena->free_slices -= slice_count;
+    arena_span_set(arena, taken->chunk_index, taken->slice_index, taken->dirty_count, span);
+    span->refused = false;
+    span->grown = false;
+    return true;
+}
+
+// Takes free slices of the primary arena; false: there are none that fit, and nothing is said in
+// *span. True also where the charge is refused, which no other arena can help.
+MALLOW_INLINE bool arena_take_free_locked(struct arena_set *set, unsigned slice_count,
+                                          unsigned align_slices, enum os_charge_level level,
+                                          struct arena_span *span) {
+    struct arena *const arena = &set->primary;
     struct chunk_taken taken;
     if (unlikely(arena->free_slices < slice_count) ||
         unlikely(!chunk_map_find_and_take(&arena->map, slice_count, align_slices, &taken))) {
         return false;
     }
-    if (unlikely(!arena_charge_clean_locked(set, arena, taken.chunk_index,
-                                            slice_count - taken.dirty_count, level))) {
-        chunk_map_untake(&arena->map, slice_count, &taken);
-        *span = arena_no_span;
-        span->refused = true;
-        return true;
-    }
-    if (taken.dirty_count != 0) {
-        arena_less_dirty_locked(set, taken.dirty_count);
-    }
-    arena->free_slices -= slice_count;
-    arena_span_set(arena, taken.chunk_index, taken.slice_index, taken.dirty_count, span);
-    span->refused = false;
-    span->grown = false;
-    if (unlikely(taken.emptied) && set->low == ARENA_NOT_LOW && arena == &set->primary &&
-        !arena_has_ahead(arena) && !set->os->sealed) {
+    if (likely(arena_end_take_locked(set, arena, slice_count, &taken, level, span)) &&
+        unlikely(taken.emptied) && set->low == ARENA_NOT_LOW && !arena_has_ahead(arena) &&
+        !set->os->sealed) {
         __atomic_store_n(&set->low, ARENA_LOW_SLICES, __ATOMIC_RELAXED);
     }
+    return true;
+}
+
+// The same of any arena, where that is done seldom.
+static MALLOW_NOINLINE bool arena_take_elsewhere_locked(struct arena_set *set, struct arena *arena,
+                                                        unsigned slice_count,
+                                                        unsigned align_slices,
+                                                        enum os_charge_level level,
+                                                        struct arena_span *span) {
+    struct chunk_taken taken;
+    if (arena->free_slices < slice_count ||
+        !chunk_map_take_elsewhere(&arena->map, slice_count, align_slices, &taken)) {
+        return false;
+    }
+    (void)arena_end_take_locked(set, arena, slice_count, &taken, level, span);
     return true;
 }
 
@@ -225,8 +250,8 @@ static MALLOW_NOINLINE void arena_take_secondary_locked(struct arena_set *set,
                                                         const struct arena_request *request,
                                                         struct arena_span *span) {
     for (struct arena *arena = set->secondary; arena != NULL; arena = arena->next) {
-        if (arena_take_free_locked(set, arena, request->slice_count, request->align_slices,
-                                   request->level, span) ||
+        if (arena_take_elsewhere_locked(set, arena, request->slice_count, request->align_slices,
+                                        request->level, span) ||
             arena_take_grown_locked(set, arena, request, span)) {
             return;
         }
@@ -244,8 +269,8 @@ static MALLOW_NOINLINE void arena_take_otherwise_locked(struct arena_set *set,
     *span = arena_no_span;
     if (unlikely(set->nodes != NULL)) {
         if (arena_take_near_locked(set, request, span) || // of the caller's own node
-            arena_take_free_locked(set, &set->primary, request->slice_count,
-                                   request->align_slices, request->level, span)) {
+            arena_take_elsewhere_locked(set, &set->primary, request->slice_count,
+                                        request->align_slices, request->level, span)) {
             return;
         }
     }
@@ -257,14 +282,13 @@ static MALLOW_NOINLINE void arena_take_otherwise_locked(struct arena_set *set,
 MALLOW_INTERNAL void arena_take_into(struct arena_set *set, unsigned slice_count,
                                      unsigned align_slices, enum os_charge_level level,
                                      struct arena_span *span) {
-    os_lock_take(&set->lock);
+    os_lock_take_here(&set->lock);
     if (unlikely(set->nodes != NULL) ||
-        unlikely(!arena_take_free_locked(set, &set->primary, slice_count, align_slices, level,
-                                         span))) {
+        unlikely(!arena_take_free_locked(set, slice_count, align_slices, level, span))) {
         const struct arena_request request = {slice_count, align_slices, level};
         arena_take_otherwise_locked(set, &request, span);
     }
-    os_lock_drop(&set->lock);
+    os_lock_drop_here(&set->lock);
 }
 
 // The span is free, so nobody else touches its pages; with the lock held nobody takes it meanwhile.
@@ -291,6 +315,9 @@ MALLOW_INTERNAL size_t arena_purge_span_locked(struct arena_set *set, struct are
 // The arena of a header slot, whatever it says.
 static struct arena *arena_of_slot_locked(struct arena_set *set, const struct slab *slab) {
     struct arena *arena = &set->primary;
+    if (likely(arena_has_slab(arena, slab))) {
+        return arena;
+    }
     for (struct arena *other = set->secondary; !arena_has_slab(arena, slab) && other != NULL;
          other = other->next) {
         arena = other;
@@ -322,7 +349,7 @@ MALLOW_INTERNAL void arena_give(struct arena_set *set, struct slab *slab, unsign
                                  memory_order_release);
         return;
     }
-    os_lock_take(&set->lock);
+    os_lock_take_here(&set->lock);
     struct arena *const arena = arena_of_slot_locked(set, slab);
     const size_t slice = arena_slice_of(arena, slab);
     const unsigned chunk_index = (unsigned)(slice / MALLOW_CHUNK_SLICES);
@@ -336,7 +363,7 @@ MALLOW_INTERNAL void arena_give(struct arena_set *set, struct slab *slab, unsign
     if (set->dirty_slices > MALLOW_WORK_BYTES >> MALLOW_SLICE_SHIFT) {
         os_raise_work(set->os);
     }
-    os_lock_drop(&set->lock);
+    os_lock_drop_here(&set->lock);
 }
 
 // Purges the run of dirty slices around one of them.

@@ -124,8 +124,8 @@ MALLOW_INLINE bool map_take(struct map_bits bits, struct chunk *chunk, uint32_t 
 }
 
 // Adds slices to them.
-static void map_add(struct chunk_map *map, unsigned chunk_index, uint32_t free_slices,
-                    uint32_t dirty_slices) {
+MALLOW_INLINE void map_add(struct chunk_map *map, unsigned chunk_index, uint32_t free_slices,
+                           uint32_t dirty_slices) {
     const struct map_at at = map_at(map, chunk_index);
     struct chunk *const chunk = map_chunk(at);
     const struct map_bits bits = map_bits_of(map, at);
@@ -140,6 +140,12 @@ static void map_add(struct chunk_map *map, unsigned chunk_index, uint32_t free_s
         map_set_row(bits, CHUNK_MAP_DIRTY_ROW);
     }
     map_enter_rows(bits, free_mask);
+}
+
+// The same, but for who gives spans back.
+static MALLOW_NOINLINE void map_add_elsewhere(struct chunk_map *map, unsigned chunk_index,
+                                              uint32_t free_slices, uint32_t dirty_slices) {
+    map_add(map, chunk_index, free_slices, dirty_slices);
 }
 
 MALLOW_INTERNAL bool chunk_map_next(const struct chunk_map *map, unsigned row, unsigned from,
@@ -188,6 +194,10 @@ MALLOW_INTERNAL struct chunk_place chunk_map_find_in(const struct chunk_map *map
 
 // The first chunk that has a bit in `row`; false if none.
 MALLOW_INLINE bool map_first(const struct chunk_map *map, unsigned row, struct map_at *at) {
+    if (likely((map->summary[row][0] & 1U) != 0)) { // all that most programs have
+        *at = (struct map_at){chunk_map_group(map, 0), 0, bits_lowest(map->first.rows[row])};
+        return true;
+    }
     for (unsigned word = 0; word < map->word_count; word++) {
         const uint64_t summary = map->summary[row][word];
         if (summary != 0) {
@@ -243,13 +253,18 @@ MALLOW_INLINE uint32_t map_find(const struct chunk_map *map, unsigned slice_coun
                : map_find_span(map, slice_count, align_slices, at);
 }
 
-// How many slices of a span are dirty.
-MALLOW_INLINE unsigned map_count_dirty(uint32_t dirty, uint32_t span, unsigned slice_count) {
-    return dirty == 0 ? 0 : dirty == span ? slice_count : bits_count_half(dirty);
+// How many of the slices of a span, which begins at `slice_index`, are dirty.
+MALLOW_INLINE unsigned map_count_dirty(uint32_t dirty, uint32_t span, unsigned slice_index,
+                                       unsigned slice_count) {
+    if (dirty == 0 || dirty == span) {
+        return dirty == 0 ? 0 : slice_count;
+    }
+    return slice_count <= BITS_FEW ? bits_count_few(dirty >> slice_index)
+                                   : bits_count_half(dirty);
 }
 
-MALLOW_INTERNAL bool chunk_map_find_and_take(struct chunk_map *map, unsigned slice_count,
-                                             unsigned align_slices, struct chunk_taken *taken) {
+MALLOW_INLINE bool map_find_and_take(struct chunk_map *map, unsigned slice_count,
+                                     unsigned align_slices, struct chunk_taken *taken) {
     struct map_at at;
     const uint32_t starts = map_find(map, slice_count, align_slices, &at);
     if (unlikely(starts == 0)) {
@@ -262,22 +277,34 @@ MALLOW_INTERNAL bool chunk_map_find_and_take(struct chunk_map *map, unsigned sli
     taken->chunk_index = at.group_index * CHUNK_GROUP_CHUNKS + at.index;
     taken->slice_index = slice_index;
     taken->dirty_mask = dirty;
-    taken->dirty_count = map_count_dirty(dirty, span, slice_count);
+    taken->dirty_count = map_count_dirty(dirty, span, slice_index, slice_count);
     taken->emptied = map_take(map_bits_of(map, at), chunk, span);
     return true;
 }
 
+MALLOW_INTERNAL MALLOW_NO_FOLD bool
+chunk_map_find_and_take(struct chunk_map *map, unsigned slice_count,
+                                             unsigned align_slices, struct chunk_taken *taken) {
+    return map_find_and_take(map, slice_count, align_slices, taken);
+}
+
+MALLOW_INTERNAL MALLOW_NO_FOLD bool
+chunk_map_take_elsewhere(struct chunk_map *map, unsigned slice_count,
+                                              unsigned align_slices, struct chunk_taken *taken) {
+    return map_find_and_take(map, slice_count, align_slices, taken);
+}
+
 MALLOW_INTERNAL void chunk_map_untake(struct chunk_map *map, unsigned slice_count,
                                       const struct chunk_taken *taken) {
-    map_add(map, taken->chunk_index, chunk_mask_span(taken->slice_index, slice_count),
-            taken->dirty_mask);
+    map_add_elsewhere(map, taken->chunk_index, chunk_mask_span(taken->slice_index, slice_count),
+                      taken->dirty_mask);
 }
 
 MALLOW_INTERNAL unsigned chunk_map_dirty(const struct chunk_map *map, unsigned chunk_index,
                                          unsigned slice_index, unsigned slice_count) {
     const uint32_t span = chunk_mask_span(slice_index, slice_count);
     return map_count_dirty(chunk_map_chunk(map, chunk_index)->dirty_mask & span, span,
-                           slice_count);
+                           slice_index, slice_count);
 }
 
 MALLOW_INTERNAL void chunk_map_take(struct chunk_map *map, unsigned chunk_index,
@@ -291,7 +318,7 @@ MALLOW_INTERNAL void chunk_map_take(struct chunk_map *map, unsigned chunk_index,
 MALLOW_INTERNAL void chunk_map_open(struct chunk_map *map, unsigned chunk_index, uint32_t slices) {
     const unsigned word_count = chunk_index / 64 / 64 + 1;
     map->word_count = word_count > map->word_count ? word_count : map->word_count;
-    map_add(map, chunk_index, slices, 0);
+    map_add_elsewhere(map, chunk_index, slices, 0);
 }
 
 MALLOW_INTERNAL void chunk_map_give(struct chunk_map *map, unsigned chunk_index,

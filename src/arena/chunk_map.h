@@ -113,6 +113,10 @@ struct chunk_taken {
 MALLOW_INTERNAL bool chunk_map_find_and_take(struct chunk_map *map, unsigned slice_count,
                                              unsigned align_slices, struct chunk_taken *taken);
 
+// The same for whoever does so seldom: the first has one caller, and becomes a part of it.
+MALLOW_INTERNAL bool chunk_map_take_elsewhere(struct chunk_map *map, unsigned slice_count,
+                                              unsigned align_slices, struct chunk_taken *taken);
+
 // Undoes that.
 MALLOW_INTERNAL void chunk_map_untake(struct chunk_map *map, unsigned slice_count,
                                       const struct chunk_taken *taken);

@@ -39,6 +39,29 @@ static void huge_record_give_locked(struct huge_set *set, struct huge *record) {
     set->free_records = record;
 }
 
+// Enters a record in the address map, for which memory has been prepared.
+static void huge_enter_locked(struct huge_set *set, struct huge *record, uintptr_t address) {
+    record->place = address_map_place_locked(set->map, address);
+    if (likely(record->place != NULL)) {
+        atomic_store_explicit(record->place, (uintptr_t)record, memory_order_release);
+    }
+}
+
+static void huge_leave_locked(struct huge *record) {
+    if (likely(record->place != NULL)) {
+        atomic_store_explicit(record->place, 0, memory_order_release);
+    }
+    record->place = NULL;
+}
+
+// Adds to what is live.
+static void huge_count_live_locked(struct huge_set *set, uint64_t count, size_t bytes) {
+    uint64_t live_bytes = set->live_bytes + bytes;
+    compiler_forget(live_bytes); // two sums, not a vector that has to be put together
+    set->live_count += count;
+    set->live_bytes = live_bytes;
+}
+
 static void huge_link_locked(struct huge_set *set, struct huge *record) {
     record->previous = NULL;
     record->next = set->live;
@@ -46,8 +69,7 @@ static void huge_link_locked(struct huge_set *set, struct huge *record) {
         set->live->previous = record;
     }
     set->live = record;
-    set->live_count++;
-    set->live_bytes += record->mapped_bytes;
+    huge_count_live_locked(set, 1, record->mapped_bytes);
 }
 
 static void huge_unlink_locked(struct huge_set *set, struct huge *record) {
@@ -59,8 +81,7 @@ static void huge_unlink_locked(struct huge_set *set, struct huge *record) {
     if (record->next != NULL) {
         record->next->previous = record->previous;
     }
-    set->live_count--;
-    set->live_bytes -= record->mapped_bytes;
+    huge_count_live_locked(set, UINT64_MAX, 0 - record->mapped_bytes);
 }
 
 // ---- Charge -------------------------------------------------------------------------------------
@@ -74,11 +95,11 @@ static bool huge_charge_locked(struct huge_set *set, size_t growth, enum os_char
     return true;
 }
 
-static void huge_settle_charge_locked(struct huge_set *set) {
+MALLOW_INLINE void huge_settle_charge_locked(struct huge_set *set) {
     const uint64_t held = set->live_bytes + set->cache.bytes;
     if (set->charged_bytes > held) {
         os_charge_release(set->os, (size_t)(set->charged_bytes - held));
-    } else {
+    } else if (set->charged_bytes < held) {
         os_charge_add(set->os, (size_t)(held - set->charged_bytes));
     }
     set->charged_bytes = held;
@@ -189,7 +210,7 @@ static void huge_register_locked(struct huge_set *set, struct huge *record, uint
     if (set->live_bytes >= __atomic_load_n(&set->raise_bytes, __ATOMIC_RELAXED)) {
         os_raise(set->os, OS_WORK_GROWN);
     }
-    (void)address_map_set_locked(set->map, address, (uintptr_t)record);
+    huge_enter_locked(set, record, address);
 }
 
 MALLOW_INTERNAL uintptr_t huge_take_charged(struct huge_set *set, size_t bytes, size_t alignment,
@@ -199,7 +220,7 @@ MALLOW_INTERNAL uintptr_t huge_take_charged(struct huge_set *set, size_t bytes, 
         return 0;
     }
     uintptr_t address = 0;
-    os_lock_take(&set->map->lock);
+    os_lock_take_here(&set->map->lock);
     struct huge *const record =
         address_map_prepare_locked(set->map) ? huge_record_take_locked(set) : NULL;
     if (record != NULL) {
@@ -213,7 +234,7 @@ MALLOW_INTERNAL uintptr_t huge_take_charged(struct huge_set *set, size_t bytes, 
         }
         huge_settle_charge_locked(set);
     }
-    os_lock_drop(&set->map->lock);
+    os_lock_drop_here(&set->map->lock);
     return address;
 }
 
@@ -269,7 +290,7 @@ MALLOW_INTERNAL bool huge_give(struct huge_set *set, uintptr_t address, bool may
 
 MALLOW_INTERNAL bool huge_give_record(struct huge_set *set, struct huge *huge, uintptr_t address,
                                       bool may_enter) {
-    os_lock_take(&set->map->lock);
+    os_lock_take_here(&set->map->lock);
     const bool is_live = huge->address == address; // or another thread has just freed it
     if (likely(is_live)) {
         const struct huge_mapping mapping = {huge->map_address, huge->mapped_bytes,
@@ -278,8 +299,11 @@ MALLOW_INTERNAL bool huge_give_record(struct huge_set *set, struct huge *huge, u
             os_allowance_release(huge->allowance, huge->mapped_bytes);
         }
         huge_unlink_locked(set, huge);
-        (void)address_map_set_locked(set->map, address, 0);
+        huge_leave_locked(huge);
         huge_record_give_locked(set, huge);
+        if (may_enter) { // so the call has little else to do
+            address_map_stock_locked(set->map);
+        }
         if (set->cache.pieces == NULL) { // without memory for them, nothing is kept
             huge_cache_lend(&set->cache,
                             meta_take(set->meta, sizeof(struct huge_cache_memory)));
@@ -287,7 +311,7 @@ MALLOW_INTERNAL bool huge_give_record(struct huge_set *set, struct huge *huge, u
         huge_cache_give(&set->cache, mapping, set->live_bytes, may_enter);
         huge_settle_charge_locked(set);
     }
-    os_lock_drop(&set->map->lock);
+    os_lock_drop_here(&set->map->lock);
     return is_live;
 }
 
@@ -322,13 +346,13 @@ static uintptr_t huge_remap_locked(struct huge_set *set, struct huge *huge, size
     const uintptr_t before = huge->address;
     // The entry goes before the mapping does: the moment that its address space is free, another
     // mapping of ours may come to lie there. The lock makes it one step for our own threads.
-    (void)address_map_set_locked(set->map, before, 0);
+    huge_leave_locked(huge);
     const uintptr_t moved =
         os_remap(set->os, huge->map_address, huge->mapped_bytes, total_bytes, may_move);
     const uintptr_t now = moved != 0 ? moved + (before - huge->map_address) : before;
     huge->map_address = moved != 0 ? moved : huge->map_address;
     __atomic_store_n(&huge->address, now, __ATOMIC_RELEASE);
-    (void)address_map_set_locked(set->map, now, (uintptr_t)huge);
+    huge_enter_locked(set, huge, now);
     return moved != 0 ? now : 0;
 }
 
@@ -366,6 +390,7 @@ MALLOW_INTERNAL uintptr_t huge_resize_charged(struct huge_set *set, struct huge 
         huge->next_part = 0;
         huge->age = (struct arena_age){0, 0, 0, 0};
     }
+    address_map_stock_locked(set->map);
     huge_settle_charge_locked(set);
     os_lock_drop(&set->map->lock);
     return address;
@@ -408,7 +433,8 @@ MALLOW_INTERNAL void huge_confine(struct huge_set *set) {
 MALLOW_INTERNAL void huge_join(struct huge_set *set) {
     os_lock_take(&set->map->lock);
     if (huge_is_loose(set)) {
-        huge_cache_join(&set->cache);
+        huge_cache_join(&set->cache, set->live_bytes);
+        address_map_stock_locked(set->map);
     }
     os_lock_drop(&set->map->lock);
 }

@@ -21,6 +21,7 @@ struct huge {
     size_t mapped_bytes;    // from map_address on
     size_t usable_bytes;    // from address on
     bool several;           // may be of several mappings of the kernel's
+    _Atomic(uintptr_t) *place; // of its entry in the address map; NULL while the record is free
     struct huge *next;      // free records; or live ones, for naming interior pointers
     struct huge *previous;
     struct os_charge *allowance; // what mapped_bytes are charged to besides; NULL: nothing

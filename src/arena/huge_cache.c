@@ -46,7 +46,6 @@ static unsigned huge_cache_add_piece(struct huge_cache *cache, struct huge_mappi
     const unsigned number = bits_lowest(~cache->index->used);
     cache->pieces[number] = piece;
     cache->count++;
-    huge_index_add(cache->index, piece, number);
     return number;
 }
 
@@ -56,6 +55,7 @@ static struct huge_mapping huge_cache_take_piece(struct huge_cache *cache, unsig
     huge_index_remove(cache->index, piece, number);
     cache->pieces[number] = (struct huge_mapping){0, 0, false};
     cache->count--;
+    cache->joined &= ~(UINT64_C(1) << number);
     if (unlikely(cache->loose != 0)) {
         huge_cache_set_loose(cache, cache->loose & ~(UINT64_C(1) << number));
     }
@@ -81,6 +81,7 @@ static void huge_cache_append(struct huge_cache *cache, unsigned number,
     huge_index_end_at(cache->index, *piece, range.address + range.bytes, number);
     piece->bytes += range.bytes;
     piece->several = piece->several || range.several;
+    cache->joined |= UINT64_C(1) << number;
     if (unlikely(piece->address + piece->bytes == cache->room.front)) {
         cache->room.front = huge_cache_take_piece(cache, number).address;
     }
@@ -94,6 +95,7 @@ static void huge_cache_prepend(struct huge_cache *cache, unsigned number,
     piece->address = range.address;
     piece->bytes += range.bytes;
     piece->several = piece->several || range.several;
+    cache->joined |= UINT64_C(1) << number;
 }
 
 static void huge_cache_more(struct huge_cache *cache, size_t bytes) {
@@ -104,9 +106,10 @@ static void huge_cache_more(struct huge_cache *cache, size_t bytes) {
 }
 
 // Keeps a range as it is. There is a place.
-static void huge_cache_keep_loose(struct huge_cache *cache, struct huge_mapping piece) {
+MALLOW_INLINE void huge_cache_keep_loose(struct huge_cache *cache, struct huge_mapping piece) {
     huge_cache_more(cache, piece.bytes);
     const unsigned number = huge_cache_add_piece(cache, piece);
+    huge_index_add_loose(cache->index, piece, number);
     huge_cache_set_loose(cache, cache->loose | UINT64_C(1) << number);
 }
 
@@ -129,14 +132,8 @@ static void huge_cache_keep(struct huge_cache *cache, struct huge_mapping piece)
     } else if (piece.address + piece.bytes == cache->room.front) {
         cache->room.front = piece.address; // a block of the room came back before the next one went
     } else {
-        (void)huge_cache_add_piece(cache, piece);
+        huge_index_add(cache->index, piece, huge_cache_add_piece(cache, piece));
     }
-}
-
-MALLOW_INTERNAL void huge_cache_join(struct huge_cache *cache) {
-    const struct huge_mapping piece = huge_cache_take_piece(cache, bits_lowest(cache->loose));
-    cache->bytes -= piece.bytes; // for a moment
-    huge_cache_keep(cache, piece);
 }
 
 // Takes `bytes` bytes off the count.
@@ -282,12 +279,14 @@ static struct huge_mapping huge_cache_cut(struct huge_cache *cache, unsigned ind
 }
 
 // The piece, which is smaller and one mapping, as a mapping of `bytes` bytes. Pieces that touch may
-// be two mappings to the kernel after all, if both had pages before they did. Once that has been
-// seen, fresh pages are at hand before it is tried, so that a refusal costs no second call.
+// be two mappings to the kernel after all, if both had pages before they did. So fresh pages are at
+// hand before one that has been put together is tried, or once a refusal has been seen any: that
+// then costs no second call.
 static struct huge_mapping huge_cache_grow(struct huge_cache *cache, unsigned index, size_t bytes) {
     struct huge_room *const room = &cache->room;
     const struct huge_mapping piece = cache->pieces[index];
-    if (room->torn && !room->refused && room->end - room->tail < bytes) {
+    const bool torn = room->torn || (cache->joined >> index & 1U) != 0;
+    if (torn && !room->refused && room->end - room->tail < bytes) {
         return huge_cache_take_fresh(cache, bytes);
     }
     const uintptr_t address = os_remap(cache->os, piece.address, piece.bytes, bytes, true);
@@ -315,11 +314,15 @@ static void huge_cache_miss(struct huge_cache *cache) {
 }
 
 // Out of the room, after a piece has been moved there if more is needed than is gathered.
-static struct huge_mapping huge_cache_take_gathered(struct huge_cache *cache, size_t bytes) {
+// `piece`: the best one for all of `bytes`, which is too small, or none.
+static struct huge_mapping huge_cache_take_gathered(struct huge_cache *cache, size_t bytes,
+                                                    unsigned piece) {
     const struct huge_room *const room = &cache->room;
     const size_t gathered = huge_cache_gathered(cache);
-    if (gathered < bytes && cache->count > 0 && !room->refused) {
-        const unsigned best = huge_cache_best(cache, bytes - gathered);
+    if (gathered < bytes && piece != HUGE_INDEX_NONE && !room->refused) {
+        const unsigned best = cache->pieces[piece].bytes <= bytes - gathered
+                                  ? piece
+                                  : huge_cache_best(cache, bytes - gathered);
         if (cache->pieces[best].bytes <= room->end - room->tail) {
             (void)huge_room_move(cache, best);
         }
@@ -343,7 +346,7 @@ MALLOW_INTERNAL struct huge_mapping huge_cache_take(struct huge_cache *cache, si
         huge_cache_miss(cache);
     }
     if (huge_cache_uses_room(cache, bytes)) {
-        return huge_cache_take_gathered(cache, bytes);
+        return huge_cache_take_gathered(cache, bytes, piece);
     }
     if (piece != HUGE_INDEX_NONE && !cache->pieces[piece].several) {
         return huge_cache_grow(cache, piece, bytes);
@@ -363,9 +366,9 @@ MALLOW_INTERNAL struct huge_mapping huge_cache_take_fresh(struct huge_cache *cac
     const struct huge_mapping part = {room->tail, bytes, false}; // all of it the room's own mapping
     room->tail += bytes;
     room->front = room->tail;
-    if (gathered != 0) { // becomes a piece
+    if (gathered != 0) { // becomes a piece; the call has enough to do
         cache->bytes -= gathered;
-        huge_cache_keep(cache, (struct huge_mapping){before.front, gathered, true});
+        huge_cache_keep_loose(cache, (struct huge_mapping){before.front, gathered, true});
     }
     return part;
 }
@@ -415,20 +418,29 @@ static void huge_cache_owe_beyond(struct huge_cache *cache, size_t limit) {
     }
 }
 
-MALLOW_INTERNAL void huge_cache_give(struct huge_cache *cache, struct huge_mapping mapping,
-                                     size_t live_bytes, bool may_enter) {
+// How much may be kept, with what is not yet in the cache if that has just been freed; what is owed
+// is not kept.
+static size_t huge_cache_limit(const struct huge_cache *cache, size_t live_bytes,
+                               size_t freed_bytes) {
     size_t limit = bits_min(huge_cache_bound(cache, live_bytes), cache->worth);
     if (unlikely(os_charge_is_capped(&cache->os->charge))) {
         // Nor more than half of the room that is left below the soft limit.
-        limit = bits_min(limit, os_charge_room(cache->os, mapping.bytes + cache->bytes) / 2);
+        limit = bits_min(limit, os_charge_room(cache->os, freed_bytes + cache->bytes) / 2);
     }
-    limit -= bits_min(limit, cache->debt);
+    return limit - bits_min(limit, cache->debt);
+}
+
+MALLOW_INTERNAL void huge_cache_give(struct huge_cache *cache, struct huge_mapping mapping,
+                                     size_t live_bytes, bool may_enter) {
     const bool has_place = !huge_cache_is_full(cache);
     if (!may_enter && has_place) {
         huge_cache_keep_loose(cache, mapping);
-        huge_cache_owe_beyond(cache, limit);
+        if (unlikely(os_charge_is_capped(&cache->os->charge))) {
+            huge_cache_owe_beyond(cache, huge_cache_limit(cache, live_bytes, 0));
+        }
         return;
     }
+    const size_t limit = huge_cache_limit(cache, live_bytes, mapping.bytes);
     size_t keep = bits_min(mapping.bytes, limit - bits_min(cache->bytes, limit));
     if (keep < mapping.bytes) {
         keep = bits_align_down(keep, cache->os->page_bytes);
@@ -447,6 +459,13 @@ MALLOW_INTERNAL void huge_cache_give(struct huge_cache *cache, struct huge_mappi
     } else {
         huge_cache_gather(cache);
     }
+}
+
+MALLOW_INTERNAL void huge_cache_join(struct huge_cache *cache, size_t live_bytes) {
+    const struct huge_mapping piece = huge_cache_take_piece(cache, bits_lowest(cache->loose));
+    cache->bytes -= piece.bytes; // for a moment
+    huge_cache_keep(cache, piece);
+    huge_cache_owe_beyond(cache, huge_cache_limit(cache, live_bytes, 0));
 }
 
 MALLOW_INTERNAL size_t huge_cache_idle(struct huge_cache *cache) {

@@ -50,6 +50,7 @@ struct huge_cache {
     struct huge_index *index;    // of these
     unsigned count;
     uint64_t loose;          // pieces that may touch others; relaxed reads
+    uint64_t joined;         // pieces that have been put together, by number
     size_t bytes;            // of pieces, and gathered
     size_t bytes_low;        // fewest since the last look
     size_t bytes_low_before; // the same of the look before
@@ -91,14 +92,15 @@ MALLOW_INTERNAL size_t huge_cache_growth(const struct huge_cache *cache, size_t 
 MALLOW_INTERNAL void huge_cache_unlearn(struct huge_cache *cache, size_t bytes);
 
 // Keeps a mapping, or as much of its beginning as may be kept, and gives the rest back; or moves a
-// piece, if all is kept. `may_enter` false: keeps all, as a loose piece, and leaves the rest to
-// later calls. If the kernel cannot unmap (no mapping to spare), the memory is purged and kept
-// whatever the limit; if there is no place for that either, its address space is lost.
+// piece, if all is kept. `may_enter` false: keeps all, as a loose piece, and leaves the rest, and
+// unless memory is limited also what is owed, to the call that joins it. If the kernel cannot unmap
+// (no mapping to spare), the memory is purged and kept whatever the limit; if there is no place for
+// that either, its address space is lost.
 MALLOW_INTERNAL void huge_cache_give(struct huge_cache *cache, struct huge_mapping mapping,
                                      size_t live_bytes, bool may_enter);
 
-// Joins a loose piece with those that it touches. There is one.
-MALLOW_INTERNAL void huge_cache_join(struct huge_cache *cache);
+// Joins a loose piece with those that it touches, and notes what is owed then. There is one.
+MALLOW_INTERNAL void huge_cache_join(struct huge_cache *cache, size_t live_bytes);
 
 // Looks: how many bytes of it have not been needed since the look before the last. To be called at
 // regular intervals.

@@ -47,6 +47,13 @@ MALLOW_INTERNAL void huge_index_add(struct huge_index *index, struct huge_mappin
     index->by_end[index_hash(piece.address + piece.bytes)] |= bit;
 }
 
+MALLOW_INTERNAL void huge_index_add_loose(struct huge_index *index, struct huge_mapping piece,
+                                          unsigned number) {
+    const uint64_t bit = UINT64_C(1) << number;
+    index->used |= bit;
+    index_enter_size(index, index_class(piece.bytes), bit);
+}
+
 MALLOW_INTERNAL void huge_index_remove(struct huge_index *index, struct huge_mapping piece,
                                        unsigned number) {
     const uint64_t bit = UINT64_C(1) << number;

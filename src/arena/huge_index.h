@@ -6,7 +6,8 @@
 //          begins and ends.
 // Threads  under the lock of the huge set, as the cache.
 // Holds    a piece's number is in exactly one mask of each kind: that of its size class, of its
-//          start, of its end. The list of pieces is the cache's.
+//          start, of its end; a loose one's need be in none of the last two. The list of pieces
+//          is the cache's.
 #ifndef MALLOW_ARENA_HUGE_INDEX_H
 #define MALLOW_ARENA_HUGE_INDEX_H
 
@@ -39,6 +40,9 @@ static_assert(MALLOW_HUGE_CACHE_COUNT == 64, "piece numbers fit a word");
 
 MALLOW_INTERNAL void huge_index_add(struct huge_index *index, struct huge_mapping piece,
                                     unsigned number);
+// The same, but it is not found by where it begins and ends.
+MALLOW_INTERNAL void huge_index_add_loose(struct huge_index *index, struct huge_mapping piece,
+                                          unsigned number);
 MALLOW_INTERNAL void huge_index_remove(struct huge_index *index, struct huge_mapping piece,
                                        unsigned number);
 

@@ -169,10 +169,11 @@ MALLOW_INLINE void heap_switch(const struct heap *heap) {
 // in one.
 enum heap_effort {
     HEAP_EFFORT_LOOK = 1,    // at what others have freed, or left
-    HEAP_EFFORT_MOVE = 1,    // the allocation is for a block that moves
+    HEAP_EFFORT_MOVE = 3,    // the allocation is for a block that moves
     HEAP_EFFORT_MOVE_FAR = 4, // the same out of a span or a mapping of its own
     HEAP_EFFORT_POST = 2,    // a slab posted by others
     HEAP_EFFORT_RELEASE = 2, // a slab, or a large block, given up
+    HEAP_EFFORT_SETTLE = 2,  // a piece of what is owed
     HEAP_EFFORT_HUGE = 3,
     HEAP_EFFORT_SPAN = 5,    // one taken
     HEAP_EFFORT_GROWTH = 3,  // besides: memory was committed for it
@@ -187,11 +188,10 @@ MALLOW_INLINE void heap_begin_move(enum heap_effort effort) {
     heap_thread.first_effort = (uint16_t)effort;
 }
 
-MALLOW_INLINE void heap_end_move(void) {
-    const uint16_t first = heap_thread.first_effort;
+MALLOW_INLINE void heap_end_move(enum heap_effort effort) {
     heap_thread.first_effort = 0;
     if (heap_thread.effort != 0) { // else it was a fast one
-        heap_thread.effort = (uint16_t)(heap_thread.effort - first);
+        heap_thread.effort = (uint16_t)(heap_thread.effort - effort);
     }
 }
 
@@ -273,9 +273,10 @@ MALLOW_INLINE void heap_check_word(const struct heap *heap, const struct slab *s
 MALLOW_INTERNAL void heap_settle_slow(struct heap_shared *shared, uint64_t entries);
 
 MALLOW_INLINE void heap_settle(struct heap_shared *shared, uint64_t entries) {
-    if (unlikely(arena_is_low(shared->arenas) || huge_owes(shared->huges) ||
-                 huge_is_loose(shared->huges) || arena_owes(shared->arenas) ||
-                 meta_is_low(shared->meta))) {
+    if (unlikely(arena_is_low(shared->arenas) || meta_is_low(shared->meta) ||
+                 (heap_thread.effort < MALLOW_CALL_EFFORT &&
+                  (huge_owes(shared->huges) || huge_is_loose(shared->huges) ||
+                   arena_owes(shared->arenas))))) {
         heap_settle_slow(shared, entries);
     }
 }
@@ -325,12 +326,23 @@ MALLOW_INTERNAL bool heap_is_lent(const struct slab *slab, size_t index);
 MALLOW_INTERNAL bool heap_claim(struct heap *heap);
 
 // Ends the claim. Collects first what was posted, as far as `*work` allows.
-MALLOW_INTERNAL void heap_unclaim(struct heap *heap, int *work);
+MALLOW_INTERNAL void heap_unclaim_slow(struct heap *heap, int *work);
+MALLOW_INLINE void heap_unclaim(struct heap *heap, int *work) {
+    if (*work > 0) {
+        heap_unclaim_slow(heap, work);
+    } else {
+        atomic_store_explicit(&heap->state, HEAP_ABANDONED, memory_order_seq_cst);
+    }
+}
 
 // Frees block `index` of a slab that the calling thread does not own; it need have no heap. More
 // often that is done by heap_near.h, which looks at less.
 MALLOW_INTERNAL void heap_free_remote(struct heap_shared *shared, struct slab *slab,
                                       struct slab_remote *remote, size_t index);
+
+// The same of one that its owner does not know to be free.
+MALLOW_INTERNAL void heap_free_live(struct heap_shared *shared, struct slab *slab,
+                                    struct slab_remote *remote, size_t index);
 
 // What is seldom to be done after the bit of the block at `address` has been set: its slab, which
 // had `capacity` blocks, has to be posted, or all blocks of a word have been freed, maybe the last
@@ -354,28 +366,40 @@ MALLOW_INLINE struct heap_medium *heap_medium_of(const struct heap *heap) {
 }
 // What rests, in the class's place; NULL if nothing does.
 MALLOW_INTERNAL struct slab *heap_resting_slab(const struct heap *heap, unsigned class_index);
+// The current slab of a class with a fast path, which serves so many granules; NULL: there is none.
+MALLOW_INLINE struct slab *heap_current_direct(const struct heap *heap, unsigned class_index,
+                                               size_t granules) {
+    struct slab *const slab = __atomic_load_n(&heap->direct[granules], __ATOMIC_ACQUIRE);
+    if (likely(slab != heap_empty.direct[0])) {
+        return slab;
+    }
+    return likely(__atomic_load_n(&heap->resting, __ATOMIC_RELAXED) == NULL)
+               ? NULL
+               : heap_resting_slab(heap, class_index);
+}
 // The class's current slab; NULL if there is none.
 MALLOW_INLINE struct slab *heap_current_slab(const struct heap *heap, unsigned class_index) {
     if (class_index < MALLOW_DIRECT_CLASS_COUNT) {
-        struct slab *const slab = __atomic_load_n(
-            &heap->direct[size_class_bytes(class_index) >> MALLOW_GRANULE_SHIFT], __ATOMIC_ACQUIRE);
-        if (likely(slab != heap_empty.direct[0])) {
-            return slab;
-        }
-        return likely(__atomic_load_n(&heap->resting, __ATOMIC_RELAXED) == NULL)
-                   ? NULL
-                   : heap_resting_slab(heap, class_index);
+        return heap_current_direct(heap, class_index,
+                                   size_class_bytes(class_index) >> MALLOW_GRANULE_SHIFT);
     }
     const struct heap_medium *const medium = heap_medium_of(heap);
     return medium != NULL ? medium->current[class_index - MALLOW_DIRECT_CLASS_COUNT] : NULL;
 }
-// The first slab of the class's queue; NULL if there is none.
+// The first slab of the class's queue; NULL if there is none. Of another heap, a hint.
 MALLOW_INLINE struct slab *heap_queue_first(const struct heap *heap, unsigned class_index) {
     if (class_index < MALLOW_DIRECT_CLASS_COUNT) {
         return heap->queue[class_index];
     }
     const struct heap_medium *const medium = heap_medium_of(heap);
     return medium != NULL ? medium->queue[class_index - MALLOW_DIRECT_CLASS_COUNT] : NULL;
+}
+// Whether the heap of the thread that has ended last has a slab of the class with room. A hint.
+MALLOW_RACY_READ static __attribute__((unused)) bool
+heap_may_adopt_first(const struct heap_shared *shared, unsigned class_index) {
+    const uint64_t head = atomic_load_explicit(&shared->abandoned, memory_order_acquire);
+    const struct heap *const first = (const struct heap *)(uintptr_t)(head & HEAP_ABANDONED_MASK);
+    return first != NULL && heap_queue_first(first, class_index) != NULL;
 }
 // Makes room for the places of a medium class; false: no memory.
 MALLOW_INTERNAL bool heap_prepare_class(struct heap *heap, unsigned class_index);
@@ -455,13 +479,18 @@ enum heap_near {
 MALLOW_INTERNAL bool heap_free(struct heap_shared *shared, struct heap *heap, uintptr_t address);
 
 // Frees a block that the call under way has identified and moved as another thread would, if its
-// slab is this heap's and has no other block: so a later call gives that up. False: nothing done.
+// slab is this heap's, has no other block, and is not simply to become the spare one: so a later
+// call gives that up. False: nothing done.
 MALLOW_INTERNAL bool heap_hand_on(struct heap_shared *shared, const struct heap *heap,
                                   const struct heap_block *block);
 
-// The same for a block that the call under way has identified and moved, which has cost something.
+// The same of any block of a slab that the call under way has identified and moved.
 MALLOW_INTERNAL void heap_free_moved(struct heap_shared *shared, struct heap *heap,
-                                     const struct heap_block *block, uintptr_t address);
+                                     const struct heap_block *block);
+
+// heap_free of a block that need not begin in the first slice of a slab of the primary arena.
+MALLOW_INTERNAL bool heap_free_far(struct heap_shared *shared, struct heap *heap,
+                                   uintptr_t address);
 
 // Stops the program if `address` lies in memory of ours, saying what is wrong with it; else
 // returns. `call` begins the message: "free", "realloc" ...

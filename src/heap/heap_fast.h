@@ -93,6 +93,26 @@ MALLOW_INLINE size_t heap_fast_usable(const struct heap *heap, uintptr_t address
                : slab->block_bytes;
 }
 
+// heap_own_usable, where no call is wanted.
+MALLOW_INLINE size_t heap_fast_own_usable(const struct heap *heap, uintptr_t address) {
+    const struct slab *const slab = heap_fast_slab(heap, address);
+    const uint64_t offset = address - slab->start_address;
+    const uintptr_t flags = SLAB_OWNER_QUEUED | SLAB_OWNER_FULL;
+    struct heap_fast_block block;
+    if (offset >= compiler_relaxed_word(&slab->reach_bytes) ||
+        (compiler_relaxed_word(&slab->owner) & ~flags) != (uintptr_t)heap ||
+        !heap_fast_find(slab, offset, &block)) {
+        return 0;
+    }
+    // Free without a bit: the block that malloc hands out next, which may be one of a full slab.
+    const struct slab *const current = heap_current_slab(heap, slab->class_index);
+    if (current != NULL && compiler_relaxed_byte(&current->hot) != 0 &&
+        compiler_relaxed_word(&current->last) == address) {
+        return 0;
+    }
+    return slab->block_bytes;
+}
+
 // Frees a block of the thread's own heap that begins in the first slice of its slab. Exact: nothing
 // but the start of a live block gets to DONE.
 MALLOW_INLINE enum heap_fast_result heap_fast_free(struct heap *heap, uintptr_t address,
@@ -123,6 +143,29 @@ MALLOW_INLINE enum heap_fast_result heap_fast_free(struct heap *heap, uintptr_t 
         return HEAP_FAST_SLOW;
     }
     slab->bits[block.word_index] = block.free_blocks;
+    return unlikely(--slab->used_count == 0) ? HEAP_FAST_EMPTIED : HEAP_FAST_DONE;
+}
+
+// Frees a block of a slab, found by heap_identify or heap_fast_block_of, wherever in the slab it
+// begins. As exact.
+MALLOW_INLINE enum heap_fast_result heap_fast_free_found(const struct heap *heap,
+                                                         const struct heap_block *block,
+                                                         uintptr_t address) {
+    struct slab *const slab = block->slab;
+    if (unlikely((compiler_relaxed_word(&slab->owner) & ~SLAB_OWNER_QUEUED) != (uintptr_t)heap)) {
+        return HEAP_FAST_SLOW;
+    }
+    if (compiler_relaxed_word(&slab->last) == address) {
+        if (unlikely(compiler_relaxed_byte(&slab->hot) != 0)) {
+            return HEAP_FAST_SLOW;
+        }
+        slab_set_hot(slab, true);
+        return HEAP_FAST_DONE;
+    }
+    uint64_t *const word = &slab->bits[block->index / 64];
+    if (unlikely(bits_set_was_set(word, block->index % 64))) {
+        return HEAP_FAST_SLOW;
+    }
     return unlikely(--slab->used_count == 0) ? HEAP_FAST_EMPTIED : HEAP_FAST_DONE;
 }
 

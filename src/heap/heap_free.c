@@ -4,6 +4,7 @@
 
 #include "base/format.h"
 #include "heap/heap_fast.h"
+#include "heap/heap_identify.h"
 #include "heap/heap_near.h"
 #include "os/fatal.h"
 
@@ -16,74 +17,23 @@ static struct slab *heap_span_of(const struct heap_shared *shared, uintptr_t add
     return slab_head(arena_slab_at(arena, address));
 }
 
-// The same, with one look-up for both: if there is none, the huge block that begins there, or NULL.
-static struct slab *heap_span_or_huge(const struct heap_shared *shared, uintptr_t address,
-                                      struct huge **huge) {
-    if (!arena_is_in_primary(shared->arenas, address)) {
-        const uintptr_t entry = address_map_get(shared->huges->map, address);
-        *huge = huge_of_entry(entry, address);
-        if ((entry & 1) == 0) {
-            return NULL;
-        }
-    }
-    *huge = NULL;
-    return heap_span_of(shared, address);
-}
-
 MALLOW_INTERNAL struct heap_block heap_identify(const struct heap_shared *shared,
                                                 uintptr_t address) {
-    struct heap_block block = {HEAP_BLOCK_NONE, NULL, NULL, 0, 0};
-    struct slab *const slab = heap_span_or_huge(shared, address, &block.huge);
-    if (slab == NULL) {
-        if (block.huge != NULL) {
-            block.kind = HEAP_BLOCK_HUGE;
-            block.usable_bytes = block.huge->usable_bytes;
-        }
-        return block;
-    }
-    block.slab = slab;
-    block.usable_bytes = slab->block_bytes;
-    if (slab->kind == SLAB_LARGE) {
-        if (address == slab->start_address) {
-            block.kind = HEAP_BLOCK_LARGE;
-        }
-    } else if (slab->kind == SLAB_THIN) {
-        block.usable_bytes = thin_size(slab, address);
-        if (block.usable_bytes != 0) {
-            block.kind = HEAP_BLOCK_THIN;
-        }
-    } else {
-        block.index = slab_index_of(slab, address);
-        if (block.index != SIZE_MAX &&
-            !slab_remote_is_free(slab, arena_remote_of(shared->arenas, slab), block.index) &&
-            !(slab_has_reused(slab) && heap_is_lent(slab, block.index))) {
-            block.kind = HEAP_BLOCK_SLAB;
-        }
-    }
-    return block;
+    return heap_identify_here(shared, address);
 }
 
 MALLOW_INTERNAL size_t heap_own_usable(const struct heap *heap, uintptr_t address) {
-    const struct slab *const slab = heap_fast_slab(heap, address);
-    const uint64_t offset = address - slab->start_address;
-    const uintptr_t flags = SLAB_OWNER_QUEUED | SLAB_OWNER_FULL;
-    struct heap_fast_block block;
-    if (offset >= compiler_relaxed_word(&slab->reach_bytes) ||
-        (compiler_relaxed_word(&slab->owner) & ~flags) != (uintptr_t)heap ||
-        !heap_fast_find(slab, offset, &block)) {
-        return 0;
-    }
-    // Free without a bit: the block that malloc hands out next, which may be one of a full slab.
-    const struct slab *const current = heap_current_slab(heap, slab->class_index);
-    if (current != NULL && compiler_relaxed_byte(&current->hot) != 0 &&
-        compiler_relaxed_word(&current->last) == address) {
-        return 0;
-    }
-    return slab->block_bytes;
+    return heap_fast_own_usable(heap, address);
+}
+
+static MALLOW_NORETURN MALLOW_COLD void heap_report_local(const struct slab *slab, size_t index) {
+    fatal_misuse("double free of", slab->start_address + index * slab->block_bytes,
+                 "this block was freed before, and is still free");
 }
 
 // Frees a block of a slab of this heap; false: the slab has just been taken over by another.
-static bool heap_free_local(struct heap *heap, struct slab *slab, size_t index) {
+// `sure`: it has been seen not to be free by the call under way.
+MALLOW_INLINE bool heap_free_held(struct heap *heap, struct slab *slab, size_t index, bool sure) {
     const enum heap_hold hold = heap_hold_slab(heap, slab);
     if (unlikely(hold == HEAP_HOLD_LOST)) {
         return false;
@@ -91,44 +41,48 @@ static bool heap_free_local(struct heap *heap, struct slab *slab, size_t index) 
     // Others may have freed this very block. What they have freed is not collected here: the slab
     // would be posted again and again while its blocks are freed from both sides.
     const bool is_free =
-        slab_is_free(slab, index) ||
-        ((slab_owner(slab) & SLAB_OWNER_PENDING) != 0 &&
-         slab_remote_is_free(slab, arena_remote_of(heap->shared->arenas, slab), index));
+        !sure && (slab_is_free(slab, index) ||
+                  ((slab_owner(slab) & SLAB_OWNER_PENDING) != 0 &&
+                   slab_remote_is_free(slab, arena_remote_of(heap->shared->arenas, slab), index)));
     if (unlikely(is_free)) {
-        fatal_misuse("double free of", slab->start_address + index * slab->block_bytes,
-                     "this block was freed before, and is still free");
+        heap_report_local(slab, index);
     }
     slab_cool(slab); // `last` may be this one
-    slab->bits[index / 64] |= UINT64_C(1) << (index % 64);
+    if (unlikely(bits_set_was_set(&slab->bits[index / 64], index % 64))) {
+        heap_report_local(slab, index); // what others have freed has been collected meanwhile
+    }
     slab->used_count--;
     heap_slab_refilled(heap, slab, hold == HEAP_HOLD_WAS_FULL);
     return true;
 }
 
-// Frees a block of a slab whose thread has ended by claiming that thread's heap for a moment: the
-// slab can then be given up at once. False: its owner lives, or somebody is at work in the heap.
-static bool heap_free_abandoned(struct heap *owner, struct slab *slab, size_t index) {
-    if (!heap_is_abandoned(owner) || !heap_claim(owner)) {
+// Frees block `index` of a slab of this heap, or of one whose thread has ended, by claiming that
+// for a moment: the slab can then be given up at once. False: the owner lives, or somebody is at
+// work in its heap.
+MALLOW_INLINE bool heap_free_as_owner(struct heap *heap, struct slab *slab, size_t index,
+                                      bool sure) {
+    struct heap *const owner = (struct heap *)slab_owner_heap(slab);
+    if (owner != heap &&
+        (owner == NULL || !heap_is_abandoned(owner) || !heap_claim(owner))) {
         return false;
     }
-    const bool done = heap_free_local(owner, slab, index);
-    int work = heap_call_work();
-    heap_unclaim(owner, &work);
+    const bool done = heap_free_held(owner, slab, index, sure);
+    if (owner != heap) {
+        int work = heap_call_work();
+        heap_unclaim(owner, &work);
+    }
     return done;
 }
 
-// Frees block `index` of a slab in use, whoever owns it.
 static MALLOW_NOINLINE void heap_free_in_slab(struct heap_shared *shared, struct heap *heap,
                                               struct slab *slab, size_t index) {
-    struct heap *const owner = (struct heap *)slab_owner_heap(slab);
-    if ((owner == heap && heap_free_local(heap, slab, index)) ||
-        (owner != NULL && owner != heap && heap_free_abandoned(owner, slab, index))) {
-        return;
+    if (!heap_free_as_owner(heap, slab, index, false)) {
+        heap_free_remote(shared, slab, arena_remote_of(shared->arenas, slab), index);
     }
-    heap_free_remote(shared, slab, arena_remote_of(shared->arenas, slab), index);
 }
 
-static bool heap_free_far(struct heap_shared *shared, struct heap *heap, uintptr_t address) {
+MALLOW_INTERNAL MALLOW_NOINLINE bool heap_free_far(struct heap_shared *shared, struct heap *heap,
+                                                   uintptr_t address) {
     struct huge *huge;
     struct slab *const slab = heap_span_or_huge(shared, address, &huge);
     if (unlikely(slab == NULL)) {
@@ -174,21 +128,23 @@ MALLOW_INTERNAL bool heap_free(struct heap_shared *shared, struct heap *heap, ui
 MALLOW_INTERNAL bool heap_hand_on(struct heap_shared *shared, const struct heap *heap,
                                   const struct heap_block *block) {
     struct slab *const slab = block->slab;
-    if (slab_owner_heap(slab) != (uintptr_t)heap || slab->used_count != 1) {
+    const uintptr_t owner = slab_owner(slab);
+    if ((owner & ~SLAB_OWNER_FLAGS) != (uintptr_t)heap || slab->used_count != 1 ||
+        (heap->spare == NULL && (owner & ~SLAB_OWNER_QUEUED) == (uintptr_t)heap)) {
         return false;
     }
-    heap_free_remote(shared, slab, arena_remote_of(shared->arenas, slab), block->index);
+    heap_free_live(shared, slab, arena_remote_of(shared->arenas, slab), block->index);
     return true;
 }
 
-MALLOW_INTERNAL void heap_free_moved(struct heap_shared *shared, struct heap *heap,
-                                     const struct heap_block *block, uintptr_t address) {
-    if (block->kind == HEAP_BLOCK_SLAB) {
-        heap_free_in_slab(shared, heap, block->slab, block->index);
-    } else if (block->kind == HEAP_BLOCK_LARGE) {
-        heap_large_free(shared, block->slab);
-    } else {
-        (void)heap_free_far(shared, heap, address);
+MALLOW_INTERNAL MALLOW_NOINLINE void heap_free_moved(struct heap_shared *shared, struct heap *heap,
+                                                     const struct heap_block *block) {
+    // If others free it meanwhile as well, that is found when its bitmaps are brought together. A
+    // call that has taken a span leaves even an own slab's bitmap to a later one.
+    if (heap_thread.effort >= HEAP_EFFORT_SPAN ||
+        !heap_free_as_owner(heap, block->slab, block->index, true)) {
+        heap_free_live(shared, block->slab, arena_remote_of(shared->arenas, block->slab),
+                       block->index);
     }
 }
 

@@ -98,10 +98,12 @@ MALLOW_INTERNAL void heap_large_free(struct heap_shared *shared, struct slab *sl
     const unsigned slice_count = slab->slice_count;
     heap_note_effort(HEAP_EFFORT_RELEASE);
     slab_clear(slab);
-    arena_give(shared->arenas, slab, slice_count);
     if (unlikely(allowance != NULL)) {
+        arena_give(shared->arenas, slab, slice_count);
         os_allowance_release(allowance, (size_t)slice_count << MALLOW_SLICE_SHIFT);
+        return;
     }
+    arena_give(shared->arenas, slab, slice_count); // the last call: no frame
 }
 
 // Gives back the slices at the end of a large block that it no longer needs.

@@ -262,7 +262,7 @@ MALLOW_INTERNAL bool heap_claim(struct heap *heap) {
 // there. Whoever is looks for posts once more after the claim has ended: post before state there,
 // state before posts here, so that one of the two sees the other. What the budget does not reach
 // stays posted, for whoever next frees into the heap, looks for slabs in it or takes it over.
-MALLOW_INTERNAL void heap_unclaim(struct heap *heap, int *work) {
+MALLOW_INTERNAL void heap_unclaim_slow(struct heap *heap, int *work) {
     for (unsigned round = 0; round < MALLOW_ADOPT_BUDGET; round++) {
         (void)heap_drain_one(heap, work, true);
         atomic_store_explicit(&heap->state, HEAP_ABANDONED, memory_order_seq_cst);
@@ -309,18 +309,23 @@ MALLOW_INTERNAL void heap_free_marked(struct heap_shared *shared, uintptr_t addr
     heap_after_remote(shared, place.slab, heap_near_remote_of(shared, place.slab), capacity);
 }
 
-MALLOW_INTERNAL void heap_free_remote(struct heap_shared *shared, struct slab *slab,
-                                      struct slab_remote *remote, size_t index) {
+MALLOW_INTERNAL void heap_free_live(struct heap_shared *shared, struct slab *slab,
+                                    struct slab_remote *remote, size_t index) {
     size_t capacity;
-    enum heap_near near = HEAP_NEAR_NOT;
-    if (likely(!slab_remote_is_free(slab, remote, index) &&
-               !(slab_has_reused(slab) && heap_is_lent(slab, index)))) {
-        near = heap_near_mark(slab, remote, index, &capacity);
-    }
+    const enum heap_near near = heap_near_mark(slab, remote, index, &capacity);
     if (unlikely(near == HEAP_NEAR_NOT)) {
         heap_report_remote(slab, index);
     }
     if (near == HEAP_NEAR_MARKED) {
         heap_after_remote(shared, slab, remote, capacity);
     }
+}
+
+MALLOW_INTERNAL void heap_free_remote(struct heap_shared *shared, struct slab *slab,
+                                      struct slab_remote *remote, size_t index) {
+    if (unlikely(slab_remote_is_free(slab, remote, index) ||
+                 (slab_has_reused(slab) && heap_is_lent(slab, index)))) {
+        heap_report_remote(slab, index);
+    }
+    heap_free_live(shared, slab, remote, index);
 }

@@ -8,6 +8,17 @@
 //          cannot be done is forgotten, so nothing is tried for ever.
 #include "heap/heap.h"
 
+// One piece of what is owed, the cheapest first.
+static MALLOW_NOINLINE void settle_piece(struct heap_shared *shared) {
+    if (huge_is_loose(shared->huges) && heap_thread.effort < HEAP_EFFORT_HUGE) {
+        huge_join(shared->huges);
+    } else if (huge_owes(shared->huges)) {
+        huge_settle(shared->huges);
+    } else {
+        arena_settle(shared->arenas);
+    }
+}
+
 MALLOW_INTERNAL MALLOW_NOINLINE void heap_settle_slow(struct heap_shared *shared,
                                                       uint64_t entries) {
     struct os *const os = shared->os;
@@ -26,14 +37,8 @@ MALLOW_INTERNAL MALLOW_NOINLINE void heap_settle_slow(struct heap_shared *shared
     if (heap_thread.effort >= MALLOW_CALL_EFFORT) {
         return;
     }
-    if (huge_is_loose(shared->huges) && heap_thread.effort < HEAP_EFFORT_HUGE) {
-        huge_join(shared->huges);
-        return;
+    if (os_entries(os) == entries) {
+        settle_piece(shared);
     }
-    if (huge_owes(shared->huges) && os_entries(os) == entries) {
-        huge_settle(shared->huges);
-    }
-    if (arena_owes(shared->arenas) && os_entries(os) == entries) {
-        arena_settle(shared->arenas);
-    }
+    heap_note_effort(HEAP_EFFORT_SETTLE); // a block that the call moves is freed with little more
 }

@@ -47,6 +47,7 @@ static void heap_take_slab_span(struct heap *heap, unsigned slice_count, bool se
     if (spare != NULL) {
         const uintptr_t address = bits_align_down(spare->start_address, MALLOW_SLICE_BYTES);
         slab_clear(spare);
+        heap_note_effort(HEAP_EFFORT_LOOK);
         *span = (struct arena_span){.slab = spare, .address = address};
         return;
     }
@@ -125,11 +126,23 @@ static MALLOW_NOINLINE bool heap_may_be_early(struct heap *heap) {
 // The class's next queued slab; NULL: there is none, or it had better wait.
 static struct slab *heap_take_queued(struct heap *heap, unsigned class_index) {
     struct slab *const slab = heap_queue_first(heap, class_index);
-    if (slab == NULL || (heap_is_poor(slab) && heap_may_be_early(heap))) {
+    if (slab == NULL || (heap_thread.effort < HEAP_EFFORT_POST && heap_is_poor(slab) &&
+                         heap_may_be_early(heap))) {
         return NULL;
     }
     heap_queue_remove(heap, slab);
+    heap_note_effort(HEAP_EFFORT_LOOK); // and one is retired
     return slab;
+}
+
+// Whether a call that needs a slab looks for one of an ended thread: if it has not looked at
+// anything yet; if it moves a block, only where the first that it would look at has one. Where a
+// heap has a reserve of its own, others' slabs are not of its memory.
+static bool heap_may_adopt(const struct heap *heap, unsigned class_index) {
+    const unsigned effort = heap_thread.effort;
+    return effort <= HEAP_EFFORT_MOVE && unlikely(heap_has_ended(heap->shared)) &&
+           effort == heap_thread.first_effort && heap->reserve == heap->shared->reserve &&
+           (effort == 0 || heap_may_adopt_first(heap->shared, class_index));
 }
 
 // A slab of the class other than its current one; NULL: out of memory.
@@ -138,10 +151,7 @@ static struct slab *heap_next_slab(struct heap *heap, unsigned class_index, int 
     if (slab != NULL) {
         return slab;
     }
-    // Where a heap has a reserve of its own, others' slabs are not of its memory.
-    if (heap->reserve == heap->shared->reserve &&
-        heap_thread.effort == heap_thread.first_effort && // no look has been had at anything yet
-        heap_thread.effort <= HEAP_EFFORT_MOVE && unlikely(heap_has_ended(heap->shared))) {
+    if (unlikely(heap_may_adopt(heap, class_index))) {
         slab = heap_adopt_slab(heap, class_index, work);
     }
     if (slab == NULL) {
@@ -246,7 +256,9 @@ static MALLOW_NOINLINE struct slab *heap_refill(struct heap *heap, unsigned clas
         }
         return NULL;
     }
-    if (!slab_find_word(slab)) {
+    if (slab_capacity(slab) == 0) {
+        slab_open_first(slab, heap->shared->os->page_bytes);
+    } else if (!slab_find_word(slab)) {
         (void)slab_open(slab, heap->shared->os->page_bytes);
     }
     heap_set_current(heap, class_index, slab);
@@ -259,8 +271,11 @@ static bool heap_take_zeroed(struct slab *slab, uintptr_t address) {
     if (slab->slice_count == 1) {
         return false;
     }
-    const uint64_t bit = UINT64_C(1) << (address - slab->start_address) / slab->block_bytes;
     const uint64_t zeroed = slab_zeroed(slab);
+    if (zeroed == 0) {
+        return false;
+    }
+    const uint64_t bit = UINT64_C(1) << (address - slab->start_address) / slab->block_bytes;
     if ((zeroed & bit) == 0) {
         return false;
     }
@@ -294,9 +309,12 @@ static bool heap_is_thin_full(const struct heap_shared *shared) {
 // units beside that. Once a class has had some of them it is worth a slab. 0: it is worth one, or
 // there is no memory for a unit.
 static uintptr_t heap_allocate_thin(struct heap *heap, unsigned class_index, bool zeroed) {
-    const size_t block_bytes = size_class_bytes(class_index);
     const size_t had = heap->thin_counts[class_index];
-    if (had >= MALLOW_THIN_BLOCKS_MAX || (had + 1) * block_bytes > MALLOW_THIN_BYTES_MAX ||
+    if (had >= MALLOW_THIN_BLOCKS_MAX) {
+        return 0;
+    }
+    const size_t block_bytes = size_class_bytes(class_index);
+    if ((had + 1) * block_bytes > MALLOW_THIN_BYTES_MAX ||
         heap_queue_first(heap, class_index) != NULL || heap_is_thin_full(heap->shared)) {
         return 0;
     }
@@ -307,6 +325,7 @@ static uintptr_t heap_allocate_thin(struct heap *heap, unsigned class_index, boo
         return 0;
     }
     heap->thin_counts[class_index]++;
+    heap_note_effort(HEAP_EFFORT_LOOK);
     if (zeroed) {
         __builtin_memset((void *)address, 0, block_bytes);
     }
@@ -420,7 +439,11 @@ MALLOW_INTERNAL uintptr_t heap_allocate(struct heap *heap, size_t size, bool zer
     heap_begin_effort();
     if (likely(size <= MALLOW_SLAB_BYTES_MAX)) {
         const unsigned class_index = size_class_of(size);
-        struct slab *const current = heap_current_slab(heap, class_index);
+        struct slab *const current =
+            size <= MALLOW_SMALL_BYTES_MAX
+                ? heap_current_direct(heap, class_index,
+                                      (size + MALLOW_GRANULE_BYTES - 1) >> MALLOW_GRANULE_SHIFT)
+                : heap_current_slab(heap, class_index);
         return size <= THIN_RUN_BYTES_MAX && current == NULL
                    ? heap_allocate_first(heap, class_index, zeroed)
                    : heap_allocate_in_slab(heap, class_index, current, zeroed, true);

@@ -72,6 +72,16 @@ MALLOW_INTERNAL void os_charge_press(struct os *os, bool pressed);
 // Charges `bytes`; false, and nothing is charged, if the level's cap would be exceeded.
 MALLOW_INTERNAL bool os_charge_take(struct os *os, enum os_charge_level level, size_t bytes);
 
+// The same in line where nothing limits and nobody watches; false: nothing done, os_charge_take.
+MALLOW_INLINE bool os_charge_take_freely(struct os_charge *charge, size_t bytes) {
+    if (unlikely(os_charge_is_capped(charge)) ||
+        unlikely(atomic_load_explicit(&charge->poll_bytes, memory_order_relaxed) != 0)) {
+        return false;
+    }
+    atomic_fetch_add_explicit(&charge->held_bytes, bytes, memory_order_relaxed);
+    return true;
+}
+
 // Charges what is there already.
 MALLOW_INTERNAL void os_charge_add(struct os *os, size_t bytes);
 

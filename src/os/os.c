@@ -241,21 +241,9 @@ MALLOW_INTERNAL bool os_write(int fd, const char *text, size_t length) {
     return true;
 }
 
-static uintptr_t os_this_thread(void) {
-    return (uintptr_t)__builtin_thread_pointer();
-}
-
-// The state of a lock that is taken: its holder's thread pointer, whose low bits are not used, and
-// these. The holder and the futex are one word, so that there is no moment at which a signal
-// handler could not tell whether it has interrupted the holder.
-enum { OS_LOCK_TAKEN = 1, OS_LOCK_AWAITED = 2, OS_LOCK_FLAGS = 3 };
 enum { OS_LOCK_HURRY_ROUNDS = 160 }; // of os_pause
 
 static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "the futex is the low half of the state");
-
-static uint64_t os_lock_mine(void) {
-    return ((uint64_t)os_this_thread() & ~(uint64_t)OS_LOCK_FLAGS) | OS_LOCK_TAKEN;
-}
 
 MALLOW_INTERNAL bool os_lock_is_mine(const struct os_lock *lock) {
     const uint64_t state = atomic_load_explicit(&lock->state, memory_order_relaxed);
@@ -264,12 +252,6 @@ MALLOW_INTERNAL bool os_lock_is_mine(const struct os_lock *lock) {
 
 static bool os_lock_is_forking(const struct os_lock *lock) {
     return atomic_load_explicit(&lock->fork_thread, memory_order_relaxed) == os_this_thread();
-}
-
-static bool os_lock_try(struct os_lock *lock, uint64_t mine) {
-    uint64_t expected = 0;
-    return atomic_compare_exchange_strong_explicit(&lock->state, &expected, mine,
-                                                   memory_order_acquire, memory_order_relaxed);
 }
 
 // A mutex after Drepper, "Futexes are tricky" (2011): AWAITED means that the holder has to wake

@@ -155,6 +155,43 @@ MALLOW_INTERNAL void os_lock_drop_after_fork(struct os_lock *lock);
 
 MALLOW_INTERNAL void os_lock_take(struct os_lock *lock);
 MALLOW_INTERNAL void os_lock_drop(struct os_lock *lock);
+
+MALLOW_INLINE uintptr_t os_this_thread(void) {
+    return (uintptr_t)__builtin_thread_pointer();
+}
+
+// The state of a lock that is taken: its holder's thread pointer, whose low bits are not used, and
+// these. The holder and the futex are one word, so that there is no moment at which a signal
+// handler could not tell whether it has interrupted the holder.
+enum { OS_LOCK_TAKEN = 1, OS_LOCK_AWAITED = 2, OS_LOCK_FLAGS = 3 };
+
+MALLOW_INLINE uint64_t os_lock_mine(void) {
+    return ((uint64_t)os_this_thread() & ~(uint64_t)OS_LOCK_FLAGS) | OS_LOCK_TAKEN;
+}
+
+MALLOW_INLINE bool os_lock_try(struct os_lock *lock, uint64_t mine) {
+    uint64_t expected = 0;
+    return atomic_compare_exchange_strong_explicit(&lock->state, &expected, mine,
+                                                   memory_order_acquire, memory_order_relaxed);
+}
+
+// The same two for the few places where they are most often needed.
+MALLOW_INLINE void os_lock_take_here(struct os_lock *lock) {
+    if (unlikely(!os_lock_try(lock, os_lock_mine()))) {
+        os_lock_take(lock);
+    }
+}
+
+MALLOW_INLINE void os_lock_drop_here(struct os_lock *lock) {
+    uint64_t mine = os_lock_mine();
+    if (unlikely(lock->depth != 0) ||
+        unlikely(!atomic_compare_exchange_strong_explicit(&lock->state, &mine, 0,
+                                                          memory_order_release,
+                                                          memory_order_relaxed))) {
+        os_lock_drop(lock); // or somebody awaits it
+    }
+}
+
 // In the child of a fork, where whoever held or awaited it is gone, unless the fork has interrupted
 // its holder.
 MALLOW_INTERNAL void os_lock_renew(struct os_lock *lock);

@@ -72,9 +72,9 @@ MALLOW_INTERNAL bool slab_open(struct slab *slab, size_t page_bytes) {
     }
     *word = known | (opened & (~UINT64_C(0) >> (-capacity % 64)));
     slab->word_count = (uint8_t)(last_word + 1);
-    const size_t first_slice = MALLOW_SLICE_BYTES - slab->start_address % MALLOW_SLICE_BYTES;
     __atomic_store_n(&slab->capacity_count, (uint16_t)capacity, __ATOMIC_RELAXED);
-    atomic_store_explicit(&slab->reach_bytes, bits_min(capacity * slab->block_bytes, first_slice),
+    atomic_store_explicit(&slab->reach_bytes,
+                          bits_min(capacity * slab->block_bytes, slab_first_bytes(slab)),
                           memory_order_relaxed);
     slab_set_word(slab, (unsigned)before / 64);
     return true;
@@ -133,18 +133,12 @@ MALLOW_RACY_READ MALLOW_INTERNAL unsigned slab_count_used(const struct slab *sla
     return slab->capacity_count - free_count - (slab->hot != 0 && slab_has_own_last(slab));
 }
 
-MALLOW_INTERNAL void slab_cool(struct slab *slab) {
-    const uintptr_t last = compiler_relaxed_word(&slab->last);
-    if (slab_has_lent(slab)) {
-        return;
-    }
-    if (compiler_relaxed_byte(&slab->hot) != 0) {
-        const size_t index = (last - slab->start_address) / slab->block_bytes;
-        slab->bits[index / 64] |= UINT64_C(1) << (index % 64);
-        slab_set_hot(slab, false);
-        slab->used_count--;
-    }
-    slab_set_last(slab, 0);
+MALLOW_INTERNAL void slab_cool_hot(struct slab *slab) {
+    const size_t index =
+        (compiler_relaxed_word(&slab->last) - slab->start_address) / slab->block_bytes;
+    slab->bits[index / 64] |= UINT64_C(1) << (index % 64);
+    slab_set_hot(slab, false);
+    slab->used_count--;
 }
 
 MALLOW_INTERNAL bool slab_is_unused(const struct slab *slab) {

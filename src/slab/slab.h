@@ -64,10 +64,15 @@ struct slab {
     uint32_t block_bytes;     // usable size of a block
     uint16_t capacity_count;  // blocks opened so far; read by any
     uint16_t room_count;      // blocks that the span has room for
-    uint8_t kind;             // enum slab_kind
-    uint8_t class_index;
-    uint8_t slice_count;      // of the span; 0 unless head
-    uint8_t slice_back;       // SLAB_INTERIOR: slices back to the head
+    union {
+        struct {
+            uint8_t kind;        // enum slab_kind
+            uint8_t class_index;
+            uint8_t slice_count; // of the span; 0 unless head
+            uint8_t slice_back;  // SLAB_INTERIOR: slices back to the head
+        };
+        uint32_t marks;          // the four, of a slice that is not the head
+    };
     struct slab *next;        // queue of slabs with room, of one class of one heap
     struct slab *previous;
     uint8_t word_count;       // words of the bitmap in use
@@ -103,22 +108,24 @@ struct slab_remote {
 static_assert(sizeof(struct slab_remote) == sizeof(struct slab), "one distance between the tables");
 
 MALLOW_INLINE void slab_mark_one(struct slab *slab, unsigned i) {
-    slab[i].slice_back = (uint8_t)i;
-    __atomic_store_n(&slab[i].kind, SLAB_INTERIOR, __ATOMIC_RELEASE);
+    __atomic_store_n(&slab[i].marks, SLAB_INTERIOR | i << 24, __ATOMIC_RELEASE);
 }
 
-// Marks the later slices of the span that `slab` is the head of, if blocks begin in them.
+// Marks the later slices of the span that `slab` is the head of, if blocks begin in them: straight
+// down from the last, for a slab.
 MALLOW_INLINE void slab_mark_interior(struct slab *slab, unsigned slice_count) {
-    enum { SLAB_SLICES_MAX = 8 }; // but for spans of another kind
-    MALLOW_UNROLL_8
-    for (unsigned i = 1; i < SLAB_SLICES_MAX; i++) {
-        if (i >= slice_count) {
-            return;
-        }
-        slab_mark_one(slab, i);
+    for (; unlikely(slice_count > 8); slice_count--) { // spans of another kind
+        slab_mark_one(slab, slice_count - 1);
     }
-    for (unsigned i = SLAB_SLICES_MAX; unlikely(i < slice_count); i++) {
-        slab_mark_one(slab, i);
+    switch (slice_count) {
+    case 8: slab_mark_one(slab, 7); __attribute__((fallthrough));
+    case 7: slab_mark_one(slab, 6); __attribute__((fallthrough));
+    case 6: slab_mark_one(slab, 5); __attribute__((fallthrough));
+    case 5: slab_mark_one(slab, 4); __attribute__((fallthrough));
+    case 4: slab_mark_one(slab, 3); __attribute__((fallthrough));
+    case 3: slab_mark_one(slab, 2); __attribute__((fallthrough));
+    case 2: slab_mark_one(slab, 1); __attribute__((fallthrough));
+    default: break;
     }
 }
 
@@ -173,8 +180,8 @@ MALLOW_INTERNAL bool slab_seek_room(struct slab *slab);
 // Blocks that are not free here, counted.
 MALLOW_INTERNAL unsigned slab_count_used(const struct slab *slab);
 
-// Makes the hot block an ordinary free one, if it is one of this slab.
-MALLOW_INTERNAL void slab_cool(struct slab *slab);
+// The better part of slab_cool.
+MALLOW_INTERNAL void slab_cool_hot(struct slab *slab);
 
 // Whether every block is free here; none may be hot.
 MALLOW_INTERNAL bool slab_is_unused(const struct slab *slab);
@@ -202,11 +209,39 @@ MALLOW_INLINE bool slab_is_roomy(const struct slab *slab) {
            (slab->capacity_count - slab->used_count % SLAB_CURRENT) * 8 >= slab->capacity_count;
 }
 
+// From block 0 to the end of the first slice.
+MALLOW_INLINE size_t slab_first_bytes(const struct slab *slab) {
+    return MALLOW_SLICE_BYTES - slab->start_address % MALLOW_SLICE_BYTES;
+}
+
 MALLOW_INLINE void slab_set_word(struct slab *slab, unsigned word_index) {
     // Relaxed: who ends a heap reads it in all slabs (heap_large_allowance).
     __atomic_store_n(&slab->word, &slab->bits[word_index], __ATOMIC_RELAXED);
     __atomic_store_n(&slab->word_index, (uint8_t)word_index, __ATOMIC_RELAXED);
     slab->word_base = slab->start_address + word_index * 64 * slab->block_bytes;
+}
+
+// slab_open of a slab without a block as yet. Of blocks of a page and more it opens one.
+MALLOW_INLINE void slab_open_first(struct slab *slab, size_t page_bytes) {
+    const size_t block_bytes = slab->block_bytes;
+    size_t capacity = 1;
+    uint64_t *last = slab->bits;
+    if (block_bytes < page_bytes) {
+        const uintptr_t start = slab->start_address;
+        const uintptr_t end = bits_align_up(start + block_bytes, page_bytes);
+        capacity = bits_min((end - start) / block_bytes, slab->room_count);
+        for (size_t left = capacity; unlikely(left > 64); left -= 64) {
+            *last++ = ~UINT64_C(0);
+            compiler_forget(last); // no vectors for what is a few words
+        }
+    }
+    *last = ~UINT64_C(0) >> (-capacity % 64);
+    slab->word_count = (uint8_t)(last + 1 - slab->bits);
+    __atomic_store_n(&slab->capacity_count, (uint16_t)capacity, __ATOMIC_RELAXED);
+    atomic_store_explicit(&slab->reach_bytes,
+                          bits_min(capacity * block_bytes, slab_first_bytes(slab)),
+                          memory_order_relaxed);
+    slab_set_word(slab, 0);
 }
 
 // slab_find_word where a block is known to be free, or hot. From the current word on and around:
@@ -278,6 +313,17 @@ MALLOW_INLINE bool slab_has_reused(const struct slab *slab) {
 // Whether a block that another slab has lent is the next to be handed out.
 MALLOW_INLINE bool slab_has_lent(const struct slab *slab) {
     return compiler_relaxed_byte(&slab->hot) != 0 && !slab_has_own_last(slab);
+}
+
+// Makes the hot block an ordinary free one, if it is one of this slab.
+MALLOW_INLINE void slab_cool(struct slab *slab) {
+    if (unlikely(compiler_relaxed_byte(&slab->hot) != 0)) {
+        if (!slab_has_own_last(slab)) {
+            return;
+        }
+        slab_cool_hot(slab);
+    }
+    slab_set_last(slab, 0);
 }
 
 MALLOW_INLINE bool slab_is_free(const struct slab *slab, size_t index) {

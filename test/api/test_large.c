@@ -60,6 +60,26 @@ static void realloc_crosses_two_and_four_gib(void **state)
     fam_free(block);
 }
 
+static void a_large_block_that_shrinks_stays_while_it_fills_half_a_slice(void **state)
+{
+    (void)state;
+    static const size_t sizes[] = {700 * KIB, 65 * KIB, 64 * KIB, 50000, 32 * KIB + 1, 60000};
+    unsigned char *const large = fam_malloc(sizes[0]);
+    unsigned char *block = large;
+    tag_fill(block, 4 * KIB, 7);
+    for (size_t i = 1; i < COUNT_OF(sizes); i++) {
+        block = fam_realloc(block, sizes[i]);
+        assert_ptr_equal(block, large);
+        assert_in_range(fam_usable_size(block), sizes[i], sizes[i] + 64 * KIB);
+        assert_int_equal(tag_wrong(block, 4 * KIB, 7), 4 * KIB);
+        memset(block + 4 * KIB, (int)i, sizes[i] - 4 * KIB);
+    }
+    block = fam_realloc(block, 20000); // a slice would be three times too large
+    assert_ptr_not_equal(block, large);
+    assert_int_equal(tag_wrong(block, 4 * KIB, 7), 4 * KIB);
+    fam_free(block);
+}
+
 static void calloc_of_a_gib_costs_no_page_touches(void **state)
 {
     (void)state;
@@ -143,6 +163,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(sizes_of_two_gib_and_more_work),
         cmocka_unit_test(realloc_crosses_two_and_four_gib),
+        cmocka_unit_test(a_large_block_that_shrinks_stays_while_it_fills_half_a_slice),
         cmocka_unit_test(calloc_of_a_gib_costs_no_page_touches),
         cmocka_unit_test(large_calloc_is_zero_after_dirty_use_and_partial_touch),
         cmocka_unit_test(freed_large_blocks_leave_the_process),

@@ -230,7 +230,12 @@ CASE(what_may_not_be_given_back_now_is_owed) {
     assert_true(huge_give(set, second, false));
     assert_int_equal(os_entries(&world.os), entries);
     assert_int_equal(set->cache.bytes, 21 * MIB);
-    assert_true(huge_owes(set));
+    while (huge_is_loose(set)) {
+        huge_join(set);
+    }
+    assert_int_equal(os_entries(&world.os), entries);
+    assert_int_equal(set->cache.bytes, 21 * MIB);
+    assert_true(huge_owes(set)); // said by who joins it
     for (unsigned i = 0; huge_owes(set) && i < 4; i++) {
         const uint64_t before = os_entries(&world.os);
         huge_settle(set);
@@ -385,6 +390,23 @@ CASE(the_cache_keeps_no_more_than_its_limit_and_its_places) {
     assert_int_equal(set->cache.bytes, 0);
 }
 
+CASE(a_piece_that_was_put_together_grows_in_one_call_whatever_the_kernel_says) {
+    keep_all();
+    const uintptr_t whole = take(6 * MIB);
+    give(whole);
+    uintptr_t blocks[2] = {take(3 * MIB), take(3 * MIB)}; // cut from it
+    assert_int_equal(blocks[1], blocks[0] + 3 * MIB);
+    give(blocks[1]);
+    give(blocks[0]);
+    assert_int_equal(set->cache.count, 1);
+    assert_true(set->cache.joined != 0);
+    set->cache.room.front = set->cache.room.tail = set->cache.room.end = 0;
+    const uintptr_t larger = take(12 * MIB); // counts its entries
+    assert_true(set->cache.room.refused || set->cache.room.end != 0); // fresh pages are at hand now
+    assert_true(set->cache.room.refused || set->cache.count == 1);    // and the piece is there still
+    give(larger);
+}
+
 CASE(what_is_kept_is_learnt_from_what_had_to_be_made_anew) {
     const size_t worth_at_first = set->cache.worth;
     give(take(9 * MIB));
@@ -521,6 +543,7 @@ int main(void) {
         HUGE_CASE(what_is_live_keeps_its_contents_through_any_order_of_sizes),
         HUGE_CASE(the_smallest_cached_mapping_that_is_large_enough_is_used),
         HUGE_CASE(the_cache_keeps_no_more_than_its_limit_and_its_places),
+        HUGE_CASE(a_piece_that_was_put_together_grows_in_one_call_whatever_the_kernel_says),
         HUGE_CASE(what_is_kept_is_learnt_from_what_had_to_be_made_anew),
         HUGE_CASE(a_zeroed_block_is_zero_even_when_the_cache_holds_a_written_one),
         HUGE_CASE(what_is_cached_and_not_needed_for_two_intervals_is_idle),

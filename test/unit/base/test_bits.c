@@ -56,11 +56,20 @@ CASE(scans_find_the_ends_and_the_number_of_set_bits) {
             }
         }
         assert_int_equal(bits_count(value), count);
+        const uint32_t half = (uint32_t)value;
+        const unsigned upper = bits_count(value >> 32);
+        assert_int_equal(bits_count_half(half), count - upper);
         if (value != 0) {
             assert_int_equal(bits_find_lowest(value), lowest);
             assert_int_equal(bits_lowest(value), lowest);
             assert_int_equal(bits_highest(value), highest);
         }
+    }
+}
+
+CASE(few_bits_are_counted_as_many_are) {
+    for (uint32_t value = 0; value < UINT32_C(1) << BITS_FEW; value++) {
+        assert_int_equal(bits_count_few(value), bits_count(value));
     }
 }
 
@@ -115,6 +124,7 @@ int main(void) {
         cmocka_unit_test(a_power_of_two_has_one_bit),
         cmocka_unit_test(aligning_moves_to_the_nearest_multiple_on_its_side),
         cmocka_unit_test(scans_find_the_ends_and_the_number_of_set_bits),
+        cmocka_unit_test(few_bits_are_counted_as_many_are),
         cmocka_unit_test(the_rounded_up_logarithm_is_the_first_power_that_is_not_below),
         cmocka_unit_test(setting_a_bit_tells_whether_it_was_set_and_looks_at_six_bits_of_the_index),
         cmocka_unit_test(a_product_that_does_not_fit_is_refused),

@@ -177,6 +177,30 @@ CASE(a_running_thread_takes_a_slab_with_room_from_an_ended_one) {
     assert_ptr_equal(create(), heap); // still on the stack
 }
 
+CASE(a_move_takes_a_slab_of_the_thread_that_ended_last_or_of_none) {
+    const unsigned class_index = size_class_of(1000);
+    struct slab *const slab = heap_identify(&world.shared, allocate_in_slab(heap, 1000)).slab;
+    struct heap *const other = create();
+    struct heap *const mine = create();
+    heap_abandon(heap);
+    assert_true(heap_may_adopt_first(&world.shared, class_index));
+    assert_false(heap_may_adopt_first(&world.shared, size_class_of(5000)));
+    heap_abandon(other); // it has none
+    assert_false(heap_may_adopt_first(&world.shared, class_index));
+    heap_begin_move(HEAP_EFFORT_MOVE);
+    const uintptr_t fresh = allocate_in_slab(mine, 1000);
+    heap_end_move(HEAP_EFFORT_MOVE);
+    assert_ptr_not_equal(heap_identify(&world.shared, fresh).slab, slab);
+    assert_ptr_equal(create(), other);
+    assert_true(heap_free(&world.shared, mine, fresh));
+    heap_release_spare(mine); // so that it needs another slab
+    heap_begin_move(HEAP_EFFORT_MOVE);
+    const uintptr_t taken = allocate_in_slab(mine, 1000);
+    heap_end_move(HEAP_EFFORT_MOVE);
+    assert_ptr_equal(heap_identify(&world.shared, taken).slab, slab);
+    heap_world_check(&world, mine);
+}
+
 CASE(a_claimed_heap_is_passed_over_and_stays_on_the_stack) {
     heap_abandon(heap);
     assert_true(heap_claim(heap));
@@ -267,6 +291,7 @@ int main(void) {
         HEAP_CASE(heaps_are_taken_over_each_once),
         HEAP_CASE(an_abandoned_heap_gives_back_its_empty_slabs_and_its_thin_unit),
         HEAP_CASE(a_running_thread_takes_a_slab_with_room_from_an_ended_one),
+        HEAP_CASE(a_move_takes_a_slab_of_the_thread_that_ended_last_or_of_none),
         HEAP_CASE(a_claimed_heap_is_passed_over_and_stays_on_the_stack),
         HEAP_CASE(a_fallback_heap_is_claimed_for_each_use_and_never_taken_over),
         HEAP_CASE(threads_that_come_and_go_use_few_heaps_and_leave_nothing),
