@@ -63,9 +63,7 @@ static void heap_count_thin(struct heap *heap) {
 }
 
 static void heap_empty_places(struct heap *heap) {
-    for (size_t i = 0; i < MALLOW_DIRECT_COUNT; i++) {
-        heap->direct[i] = heap_empty.direct[0];
-    }
+    __builtin_memcpy(heap->direct, heap_empty.direct, sizeof heap->direct);
 }
 
 static struct heap *heap_create(struct heap_shared *shared, enum heap_state state,

@@ -180,15 +180,19 @@ static bool heap_should_drain_too(struct heap *heap) {
 }
 
 // Whether a call that is short of blocks of the class should collect a posted slab first: if it has
-// little to do besides, because it can open more of the current one; or if it then need not open
-// another. If neither, calls of the first kind will follow before each class has had one of this,
-// where slabs are opened by pages; where not, one that finds it has not been so does both.
+// little to do besides, because it can open more of the current one, and no growth is to be prepared
+// instead, which is so once for many calls; or if it then need not open another. If neither, calls
+// of the first kind will follow before each class has had one of this, where slabs are opened by
+// pages; where not, one that finds it has not been so does both.
 static bool heap_should_drain(struct heap *heap, const struct slab *slab, unsigned class_index) {
     if (heap_queue_first(heap, class_index) != NULL) {
         return heap_should_drain_too(heap);
     }
-    if ((slab != NULL && slab_can_open(slab)) ||
-        (heap_thread.effort == 0 && heap_next_post_is_of(heap, class_index)) ||
+    if (slab != NULL && slab_can_open(slab)) {
+        return heap->reserve != heap->shared->reserve ||
+               arena_is_low(heap->shared->arenas) == ARENA_NOT_LOW;
+    }
+    if ((heap_thread.effort == 0 && heap_next_post_is_of(heap, class_index)) ||
         ++heap->skipped_count > MALLOW_CLASS_COUNT) {
         return true;
     }
