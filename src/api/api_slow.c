@@ -112,7 +112,14 @@ static void *api_allocate_aligned_slow(size_t size, size_t alignment, bool zeroe
     if (unlikely(size > (size_t)PTRDIFF_MAX || alignment > (size_t)PTRDIFF_MAX)) {
         return api_fail(ENOMEM);
     }
-    const uintptr_t address = api_allocate_in_heap(size, layout, zeroed);
+    struct heap *const heap = heap_current();
+    const uintptr_t address =
+        unlikely(heap_is_empty(heap) || alignment <= MALLOW_GRANULE_BYTES)
+            ? api_allocate_in_heap(size, layout, zeroed)
+            : heap_allocate_aligned(heap, size, alignment, zeroed);
+    if (unlikely(heap->attention)) {
+        api_attend(heap);
+    }
     return likely(address != 0) ? (void *)address : api_exhausted(size, layout, zeroed);
 }
 

@@ -189,7 +189,7 @@ struct arena_request {
 };
 
 // Commits more of `arena` for a span, which is charged first.
-static bool arena_take_grown_locked(struct arena_set *set, struct arena *arena,
+MALLOW_INLINE bool arena_take_grown_locked(struct arena_set *set, struct arena *arena,
                                     const struct arena_request *request, struct arena_span *span) {
     size_t bytes = (size_t)request->slice_count << MALLOW_SLICE_SHIFT;
     size_t slice = 0;
@@ -222,6 +222,14 @@ static bool arena_take_grown_locked(struct arena_set *set, struct arena *arena,
     return true;
 }
 
+// The same, where that is done seldom.
+static MALLOW_NOINLINE bool arena_take_grown_elsewhere_locked(struct arena_set *set,
+                                                              struct arena *arena,
+                                                              const struct arena_request *request,
+                                                              struct arena_span *span) {
+    return arena_take_grown_locked(set, arena, request, span);
+}
+
 // The same in the primary arena of a machine with several nodes: a span of the caller's node, else
 // a new one. False: there is neither.
 static MALLOW_NOINLINE bool arena_take_near_locked(struct arena_set *set,
@@ -232,7 +240,7 @@ static MALLOW_NOINLINE bool arena_take_near_locked(struct arena_set *set,
     const struct chunk_place place =
         arena_node_find_locked(set, request->slice_count, request->align_slices, mark);
     if (!place.found) {
-        (void)arena_take_grown_locked(set, arena, request, span);
+        (void)arena_take_grown_elsewhere_locked(set, arena, request, span);
         span->refused = false; // what other nodes have left is charged already
         return span->slab != NULL;
     }
@@ -252,13 +260,13 @@ static MALLOW_NOINLINE void arena_take_secondary_locked(struct arena_set *set,
     for (struct arena *arena = set->secondary; arena != NULL; arena = arena->next) {
         if (arena_take_elsewhere_locked(set, arena, request->slice_count, request->align_slices,
                                         request->level, span) ||
-            arena_take_grown_locked(set, arena, request, span)) {
+            arena_take_grown_elsewhere_locked(set, arena, request, span)) {
             return;
         }
     }
     struct arena *const added = arena_add_locked(set);
     if (added != NULL) {
-        (void)arena_take_grown_locked(set, added, request, span);
+        (void)arena_take_grown_elsewhere_locked(set, added, request, span);
     }
 }
 

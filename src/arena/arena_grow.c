@@ -248,6 +248,14 @@ static bool arena_commit_blocks(const struct arena *arena, struct os *os, size_t
                                         (target - first) << MALLOW_SLICE_SHIFT);
 }
 
+// Notes that slices up to `target` are committed.
+MALLOW_INLINE void arena_end_commit(struct arena_set *set, struct arena *arena, size_t target) {
+    __atomic_store_n(&arena->committed_slices, target, __ATOMIC_RELEASE);
+    if (unlikely(target >= __atomic_load_n(&set->raise_slices, __ATOMIC_RELAXED))) {
+        os_raise(set->os, OS_WORK_GROWN);
+    }
+}
+
 // Commits slices up to `target`, which are free then, but for `slice_count` from `start` on.
 static bool arena_commit_to_locked(struct arena_set *set, struct arena *arena, size_t target,
                                    size_t start, unsigned slice_count) {
@@ -266,16 +274,45 @@ static bool arena_commit_to_locked(struct arena_set *set, struct arena *arena, s
         slice = end;
     }
     arena->free_slices -= slice_count;
-    __atomic_store_n(&arena->committed_slices, target, __ATOMIC_RELEASE);
-    if (unlikely(target >= __atomic_load_n(&set->raise_slices, __ATOMIC_RELAXED))) {
-        os_raise(set->os, OS_WORK_GROWN);
-    }
+    arena_end_commit(set, arena, target);
     return true;
+}
+
+// Commits more of the chunk that is committed in part, or the next one, if a request fits there and
+// its tables are ready: what nearly all growth is, in a straight line. The slice, or SIZE_MAX:
+// nothing done.
+MALLOW_INLINE size_t arena_commit_near_locked(struct arena_set *set, struct arena *arena,
+                                              unsigned slice_count, unsigned align_slices) {
+    const size_t committed = arena->committed_slices;
+    const size_t start = bits_align_up(committed, align_slices);
+    const size_t chunk_end = (committed | (MALLOW_CHUNK_SLICES - 1)) + 1;
+    size_t target = chunk_end;
+    if (committed < ARENA_WHOLE_STEP_SLICES && slice_count <= ARENA_FIRST_STEP_SLICES) {
+        target = bits_min(target, arena_commit_target(arena, start + slice_count, slice_count));
+    }
+    if (start + slice_count > target || chunk_end > arena->limit_slices ||
+        chunk_end > arena->header_slices ||
+        chunk_end > (size_t)arena->map.chunk_count * MALLOW_CHUNK_SLICES ||
+        committed < arena->giant_slices || arena_is_barred(arena, committed) ||
+        !os_commit(set->os, arena->base + (committed << MALLOW_SLICE_SHIFT),
+                   (target - committed) << MALLOW_SLICE_SHIFT)) {
+        return SIZE_MAX;
+    }
+    const uint32_t taken = chunk_mask_span((unsigned)(start % MALLOW_CHUNK_SLICES), slice_count);
+    chunk_map_open(&arena->map, (unsigned)(committed / MALLOW_CHUNK_SLICES),
+                   arena_mask(committed, target) & ~taken);
+    arena->free_slices += target - committed - slice_count;
+    arena_end_commit(set, arena, target);
+    return start;
 }
 
 MALLOW_INTERNAL bool arena_commit_locked(struct arena_set *set, struct arena *arena,
                                          unsigned slice_count, unsigned align_slices,
                                          size_t *slice_out) {
+    *slice_out = arena_commit_near_locked(set, arena, slice_count, align_slices);
+    if (likely(*slice_out != SIZE_MAX)) {
+        return true;
+    }
     const size_t start = arena_commit_start(arena, slice_count, align_slices);
     const size_t target = arena_commit_target(arena, start + slice_count, slice_count);
     *slice_out = start;

@@ -295,7 +295,7 @@ static MALLOW_NOINLINE void heap_after_remote(struct heap_shared *shared, struct
     if (slab_remote_claim_post(slab, remote)) {
         heap_post(slab, remote);
     }
-    if (heap_thread.effort < MALLOW_CALL_EFFORT && heap_is_freed_elsewhere(remote, capacity) &&
+    if (heap_thread.effort < HEAP_EFFORT_POST && heap_is_freed_elsewhere(remote, capacity) &&
         (slab_owner(slab) & SLAB_OWNER_FULL) != 0) {
         heap_release_full(shared, slab);
     }
