@@ -260,7 +260,8 @@ static MALLOW_NOINLINE void arena_take_secondary_locked(struct arena_set *set,
     for (struct arena *arena = set->secondary; arena != NULL; arena = arena->next) {
         if (arena_take_elsewhere_locked(set, arena, request->slice_count, request->align_slices,
                                         request->level, span) ||
-            arena_take_grown_elsewhere_locked(set, arena, request, span)) {
+            (arena->committed_slices + request->slice_count <= arena->limit_slices &&
+             arena_take_grown_elsewhere_locked(set, arena, request, span))) {
             return;
         }
     }

@@ -38,6 +38,7 @@ struct arena {
     size_t table_slices;         // how many slices they have room for; 0: there are none
     // Changes with every span.
     size_t committed_slices;     // readable and writable, from below
+    size_t mapped_slices;        // the same, or a chunk more (arena_map_blocks)
     size_t giant_slices;         // on giant pages, from below (arena_giant.h)
     size_t header_slices;        // slices whose headers and remote parts are writable
     size_t remote_slices;        // the same, or a batch more: remote parts come first

@@ -117,6 +117,7 @@ static void arena_begin(struct arena *arena, uintptr_t base, size_t slice_count)
     arena->slice_count = slice_count;
     arena->limit_slices = slice_count;
     arena->committed_slices = 0;
+    arena->mapped_slices = 0;
     arena->free_slices = 0;
 }
 
@@ -241,11 +242,22 @@ static void arena_open_slices(struct arena *arena, size_t slice, size_t end, uin
     }
 }
 
-// Giant pages are there already.
-static bool arena_commit_blocks(const struct arena *arena, struct os *os, size_t target) {
-    const size_t first = bits_max(arena->committed_slices, arena->giant_slices);
-    return first >= target || os_commit(os, arena->base + (first << MALLOW_SLICE_SHIFT),
-                                        (target - first) << MALLOW_SLICE_SHIFT);
+// Makes slices up to `target` readable and writable; giant pages are so already. A chunk more than
+// that once there are some: so every other growth by a chunk makes no system call, and its caller
+// has one to prepare the headers, also where every call grows.
+MALLOW_INLINE bool arena_map_blocks(struct arena *arena, struct os *os, size_t target) {
+    const size_t first = bits_max(arena->mapped_slices, arena->giant_slices);
+    if (first >= target) {
+        return !os->sealed || target <= arena->giant_slices;
+    }
+    const size_t more = arena->committed_slices >= ARENA_WHOLE_STEP_SLICES ? MALLOW_CHUNK_SLICES : 0;
+    const size_t end = bits_max(bits_min(target + more, arena->limit_slices), target);
+    if (!os_commit(os, arena->base + (first << MALLOW_SLICE_SHIFT),
+                   (end - first) << MALLOW_SLICE_SHIFT)) {
+        return false;
+    }
+    arena->mapped_slices = end;
+    return true;
 }
 
 // Notes that slices up to `target` are committed.
@@ -263,7 +275,7 @@ static bool arena_commit_to_locked(struct arena_set *set, struct arena *arena, s
     if (target <= committed ||
         !arena_commit_groups(arena, set->os, target, OS_CHARGE_RESERVE) ||
         !arena_commit_headers(arena, set->os, target) ||
-        !arena_commit_blocks(arena, set->os, target)) {
+        !arena_map_blocks(arena, set->os, target)) {
         return false;
     }
     for (size_t slice = committed; slice < target;) {
@@ -294,8 +306,7 @@ MALLOW_INLINE size_t arena_commit_near_locked(struct arena_set *set, struct aren
         chunk_end > arena->header_slices ||
         chunk_end > (size_t)arena->map.chunk_count * MALLOW_CHUNK_SLICES ||
         committed < arena->giant_slices || arena_is_barred(arena, committed) ||
-        !os_commit(set->os, arena->base + (committed << MALLOW_SLICE_SHIFT),
-                   (target - committed) << MALLOW_SLICE_SHIFT)) {
+        !arena_map_blocks(arena, set->os, target)) {
         return SIZE_MAX;
     }
     const uint32_t taken = chunk_mask_span((unsigned)(start % MALLOW_CHUNK_SLICES), slice_count);
@@ -426,10 +437,12 @@ MALLOW_INTERNAL size_t arena_decommit_locked(struct arena_set *set, struct arena
         end--;
     }
     const size_t count = arena->committed_slices - bits_min(end, arena->committed_slices);
+    const size_t mapped = bits_max(arena->mapped_slices, arena->committed_slices);
     if (count == 0 || !os_decommit(set->os, arena->base + (end << MALLOW_SLICE_SHIFT),
-                                   count << MALLOW_SLICE_SHIFT)) {
+                                   (mapped - end) << MALLOW_SLICE_SHIFT)) {
         return 0;
     }
+    arena->mapped_slices = end;
     size_t dirty_count = 0;
     for (size_t slice = end; slice < arena->committed_slices; slice++) {
         arena_split_locked(set, arena->base + (slice << MALLOW_SLICE_SHIFT));
@@ -478,6 +491,7 @@ MALLOW_INTERNAL void arena_confine(struct arena_set *set, size_t limit) {
     if (arena->slice_count != 0 && end < before) {
         // First: what comes to lie there is not the primary arena's.
         __atomic_store_n(&arena->limit_slices, end, __ATOMIC_SEQ_CST);
+        arena->mapped_slices = bits_min(arena->mapped_slices, end);
         (void)os_unmap(set->os, arena->base + (end << MALLOW_SLICE_SHIFT),
                        (before - end) << MALLOW_SLICE_SHIFT);
         // Parts are needed up to `end`, the table wraps round, and once is enough.

@@ -62,7 +62,8 @@ MALLOW_RACY_READ static void snapshot_add_arena(struct snapshot *snapshot,
             snapshot->span_bytes += (uint64_t)slab->slice_count << MALLOW_SLICE_SHIFT;
         }
     }
-    snapshot->committed_bytes += (uint64_t)arena->committed_slices << MALLOW_SLICE_SHIFT;
+    snapshot->committed_bytes +=
+        (uint64_t)bits_max(arena->committed_slices, arena->mapped_slices) << MALLOW_SLICE_SHIFT;
     snapshot->reserved_bytes +=
         arena->table_bytes + ((uint64_t)arena->limit_slices << MALLOW_SLICE_SHIFT);
     snapshot->meta_bytes += 2 * arena->header_slices * sizeof(struct slab);
