@@ -284,10 +284,20 @@ void *mw_heap_realloc(struct mw_heap *heap, void *block, size_t size) {
         heap_report_misuse(own->shared, (uintptr_t)block, "realloc");
         heap_report_foreign((uintptr_t)block, "realloc");
     }
-    if (heap_resize_in_place(own->shared, &found, size)) {
+    if (found.kind == HEAP_BLOCK_HUGE) {
+        const uintptr_t address = heap_huge_resize(own->shared, found.huge, size, true);
+        if (address != 0) {
+            return (void *)address;
+        }
+    } else if (heap_resize_in_place(own->shared, &found, size)) {
         return block;
     }
+    const enum heap_effort effort =
+        found.kind >= HEAP_BLOCK_LARGE ? HEAP_EFFORT_MOVE_FAR : HEAP_EFFORT_MOVE;
+    heap_begin_effort();
+    heap_begin_move(effort);
     void *const moved = mw_heap_malloc(heap, size);
+    heap_end_move(effort);
     if (moved != NULL) {
         memcpy(moved, block, bits_min(found.usable_bytes, size));
         mw_heap_free(heap, block);

@@ -37,6 +37,7 @@ static void arena_recycle_locked(struct arena_set *set, struct arena *arena) {
     arena->limit_slices = 0;
     arena->free_slices = 0;
     __atomic_store_n(&arena->committed_slices, 0, __ATOMIC_RELEASE);
+    arena->mapped_slices = 0;
     arena->next = set->recycled;
     set->recycled = arena;
 }
