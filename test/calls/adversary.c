@@ -228,6 +228,8 @@ static const struct program {
     {"exits", adversary_exits},       {"trims", adversary_trims},
     {"resizes", adversary_resizes},   {"newcomers", adversary_newcomers},
     {"sweep", adversary_sweep},       {"moves", adversary_moves},
+    {"posts", adversary_posts},       {"trades", adversary_trades},
+    {"rows", adversary_rows},
     {"helper", adversary_helper}, // by itself alone, if it is named
 };
 enum { PROGRAM_COUNT = sizeof programs / sizeof programs[0], ALL_COUNT = PROGRAM_COUNT - 1 };

@@ -69,5 +69,8 @@ void adversary_resizes(void);
 void adversary_moves(void);
 void adversary_newcomers(void);
 void adversary_sweep(void);
+void adversary_posts(void);
+void adversary_trades(void);
+void adversary_rows(void);
 
 #endif
