@@ -391,8 +391,9 @@ MALLOW_INTERNAL size_t arena_set_fix(struct arena_set *set, size_t bytes, struct
     return in ? committed : 0;
 }
 
+// Twice as far ahead as the headers, which are prepared first.
 static bool arena_has_groups(const struct arena *arena) {
-    return arena_chunk_count(bits_min(arena->committed_slices + ARENA_AHEAD_SLICES,
+    return arena_chunk_count(bits_min(arena->committed_slices + 2 * ARENA_AHEAD_SLICES,
                                       arena->slice_count)) <= arena->map.chunk_count;
 }
 

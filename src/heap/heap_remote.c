@@ -176,7 +176,7 @@ static void heap_handle_post(struct heap *heap, struct slab *slab, struct slab_r
     }
     const enum heap_hold hold = heap_hold_slab(heap, slab);
     if (hold == HEAP_HOLD_LOST) {
-        heap_note_effort(HEAP_EFFORT_LOOK);
+        heap_note_effort(HEAP_EFFORT_POST);
         (void)heap_route_post(slab, remote); // it has moved since
         return;
     }
@@ -289,7 +289,7 @@ static MALLOW_NORETURN MALLOW_COLD void heap_report_remote(const struct slab *sl
                  "this block was freed before, and is still free");
 }
 
-// A call that has done much already leaves a slab that is free now to its owner.
+// A call that has collected a slab already leaves one that is free now to its owner.
 static MALLOW_NOINLINE void heap_after_remote(struct heap_shared *shared, struct slab *slab,
                                               struct slab_remote *remote, size_t capacity) {
     if (slab_remote_claim_post(slab, remote)) {
