@@ -251,10 +251,13 @@ MALLOW_INLINE bool arena_map_blocks(struct arena *arena, struct os *os, size_t t
         return !os->sealed || target <= arena->giant_slices;
     }
     const size_t more = arena->committed_slices >= ARENA_WHOLE_STEP_SLICES ? MALLOW_CHUNK_SLICES : 0;
-    const size_t end = bits_max(bits_min(target + more, arena->limit_slices), target);
-    if (!os_commit(os, arena->base + (first << MALLOW_SLICE_SHIFT),
-                   (end - first) << MALLOW_SLICE_SHIFT)) {
-        return false;
+    const uintptr_t address = arena->base + (first << MALLOW_SLICE_SHIFT);
+    size_t end = bits_max(bits_min(target + more, arena->limit_slices), target);
+    if (!os_commit(os, address, (end - first) << MALLOW_SLICE_SHIFT)) {
+        end = target; // what is needed may fit below a limit of the kernel's
+        if (more == 0 || !os_commit(os, address, (end - first) << MALLOW_SLICE_SHIFT)) {
+            return false;
+        }
     }
     arena->mapped_slices = end;
     return true;
@@ -317,18 +320,23 @@ MALLOW_INLINE size_t arena_commit_near_locked(struct arena_set *set, struct aren
     return start;
 }
 
-MALLOW_INTERNAL bool arena_commit_locked(struct arena_set *set, struct arena *arena,
-                                         unsigned slice_count, unsigned align_slices,
-                                         size_t *slice_out) {
-    *slice_out = arena_commit_near_locked(set, arena, slice_count, align_slices);
-    if (likely(*slice_out != SIZE_MAX)) {
-        return true;
-    }
+// Any other growth.
+static MALLOW_NOINLINE bool arena_commit_far_locked(struct arena_set *set, struct arena *arena,
+                                                    unsigned slice_count, unsigned align_slices,
+                                                    size_t *slice_out) {
     const size_t start = arena_commit_start(arena, slice_count, align_slices);
     const size_t target = arena_commit_target(arena, start + slice_count, slice_count);
     *slice_out = start;
     return start + slice_count <= target &&
            arena_commit_to_locked(set, arena, target, start, slice_count);
+}
+
+MALLOW_INTERNAL bool arena_commit_locked(struct arena_set *set, struct arena *arena,
+                                         unsigned slice_count, unsigned align_slices,
+                                         size_t *slice_out) {
+    *slice_out = arena_commit_near_locked(set, arena, slice_count, align_slices);
+    return likely(*slice_out != SIZE_MAX) ||
+           arena_commit_far_locked(set, arena, slice_count, align_slices, slice_out);
 }
 
 // Headers of whole batches, which lie side by side; the header of slot 0, which free(NULL) reads;

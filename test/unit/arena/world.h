@@ -81,6 +81,8 @@ static inline void arena_world_add(const struct arena *arena, size_t *dirty, siz
     assert_true(arena->free_slices <= arena->committed_slices);
     assert_true(arena->committed_slices <= arena->header_slices);
     assert_true(arena->committed_slices <= arena->slice_count);
+    assert_true(arena->committed_slices <= bits_max(arena->mapped_slices, arena->giant_slices));
+    assert_true(arena->mapped_slices <= arena->limit_slices);
 }
 
 // Returns what the set is charged.
