@@ -250,7 +250,8 @@ MALLOW_INLINE bool arena_map_blocks(struct arena *arena, struct os *os, size_t t
     if (first >= target) {
         return !os->sealed || target <= arena->giant_slices;
     }
-    const size_t more = arena->committed_slices >= ARENA_WHOLE_STEP_SLICES ? MALLOW_CHUNK_SLICES : 0;
+    const bool whole = arena->committed_slices >= ARENA_WHOLE_STEP_SLICES;
+    const size_t more = whole ? MALLOW_CHUNK_SLICES : 0;
     const uintptr_t address = arena->base + (first << MALLOW_SLICE_SHIFT);
     size_t end = bits_max(bits_min(target + more, arena->limit_slices), target);
     if (!os_commit(os, address, (end - first) << MALLOW_SLICE_SHIFT)) {

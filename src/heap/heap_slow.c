@@ -180,10 +180,11 @@ static bool heap_should_drain_too(struct heap *heap) {
 }
 
 // Whether a call that is short of blocks of the class should collect a posted slab first: if it has
-// little to do besides, because it can open more of the current one, and no growth is to be prepared
-// instead, which is so once for many calls; or if it then need not open another. If neither, calls
-// of the first kind will follow before each class has had one of this, where slabs are opened by
-// pages; where not, one that finds it has not been so does both.
+// little to do besides, because it can open more of the current one, unless it is to prepare growth
+// instead, which is done once for many calls, while no call that opens a slab can; or if it then
+// need not open another. If neither, calls of the first kind will follow before each class has had
+// one of this, where slabs are opened by pages; where not, one that finds it has not been so does
+// both.
 static bool heap_should_drain(struct heap *heap, const struct slab *slab, unsigned class_index) {
     if (heap_queue_first(heap, class_index) != NULL) {
         return heap_should_drain_too(heap);

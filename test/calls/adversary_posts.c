@@ -70,7 +70,7 @@ void adversary_posts(void) {
     thread_run(posts_body, NULL);
 }
 
-// ---- Blocks of a sleeping thread move while slabs are posted --------------------------------------
+// ---- Blocks of a sleeping thread move while slabs are posted ------------------------------------
 
 struct sleeper {
     struct part part;
@@ -124,7 +124,7 @@ void adversary_trades(void) {
     }
 }
 
-// ---- Every call grows the heap --------------------------------------------------------------------
+// ---- Every call grows the heap ------------------------------------------------------------------
 
 // Aligned spans, of which each leaves a rest of its chunk that the next does not fit into.
 void adversary_rows(void) {

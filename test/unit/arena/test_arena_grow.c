@@ -315,7 +315,7 @@ CASE(a_large_arena_s_further_groups_come_and_go) {
     }
 }
 
-CASE(where_every_call_grows_every_other_one_has_a_system_call_to_prepare_the_tables_with) {
+CASE(where_every_call_grows_every_other_one_can_prepare_the_tables) {
     enum { FIRST = 3, MANY = 200 };
     struct arena_set large = {.trim_slices = SIZE_MAX};
     arena_set_init(&large, &world.os, &world.meta, &world.map, (size_t)1 << 30);
@@ -492,7 +492,7 @@ int main(void) {
         ARENA_CASE(the_tables_of_an_arena_stay_when_it_goes_back_and_serve_the_next),
         ARENA_CASE(tables_that_are_too_small_wait_for_an_arena_that_fits),
         ARENA_CASE(a_large_arena_s_further_groups_come_and_go),
-        ARENA_CASE(where_every_call_grows_every_other_one_has_a_system_call_to_prepare_the_tables_with),
+        ARENA_CASE(where_every_call_grows_every_other_one_can_prepare_the_tables),
         ARENA_CASE(a_limit_that_comes_late_leaves_what_is_in_use_and_a_share),
         ARENA_CASE(several_secondary_arenas_are_told_apart),
         ARENA_CASE(what_is_fixed_is_all_there_is_once_the_kernel_is_sealed_off),
