@@ -289,13 +289,13 @@ static MALLOW_NORETURN MALLOW_COLD void heap_report_remote(const struct slab *sl
                  "this block was freed before, and is still free");
 }
 
-// A call that has collected a slab already leaves one that is free now to its owner.
+// A call that has done anything else already leaves a slab that is free now to its owner.
 static MALLOW_NOINLINE void heap_after_remote(struct heap_shared *shared, struct slab *slab,
                                               struct slab_remote *remote, size_t capacity) {
     if (slab_remote_claim_post(slab, remote)) {
         heap_post(slab, remote);
     }
-    if (heap_thread.effort < HEAP_EFFORT_POST && heap_is_freed_elsewhere(remote, capacity) &&
+    if (heap_thread.effort == 0 && heap_is_freed_elsewhere(remote, capacity) &&
         (slab_owner(slab) & SLAB_OWNER_FULL) != 0) {
         heap_release_full(shared, slab);
     }

@@ -172,7 +172,7 @@ static struct slab *heap_next_slab(struct heap *heap, unsigned class_index, int 
 // another thread frees very many at once, most would stay posted while other classes take fresh
 // pages: where that happens, for a while.
 static bool heap_should_drain_too(struct heap *heap) {
-    if (likely(heap->drain_count == 0)) {
+    if (likely(heap->drain_count == 0) || heap_thread.effort != 0) {
         return false;
     }
     heap->drain_count--;
@@ -240,12 +240,13 @@ static MALLOW_NOINLINE struct slab *heap_refill(struct heap *heap, unsigned clas
     // that opens more drops.
     if (unlikely(heap_has_posts(heap)) && heap->spare == NULL &&
         heap_should_drain(heap, slab, class_index)) {
+        const uint32_t used = slab != NULL ? slab->used_count : 0;
         heap->skipped_count = 0;
-        drained = heap_drain_one(heap, &work, false);
+        drained = heap_drain_one(heap, &work, false) && slab != NULL && slab->used_count != used;
         work = 0;
     }
     if (slab != NULL) {
-        // Other threads may have freed blocks of it.
+        // It may be the one that others have freed blocks of.
         if ((drained && slab_find_room(slab)) || heap_open_current(heap, slab)) {
             heap_check_word(heap, slab);
             heap_end_open(heap, entries, &work);
