@@ -6,7 +6,11 @@
 #include "api/api.h"
 #include "base/format.h"
 #include "observe/report.h"
+#include "os/os_thread.h"
 #include "process/process.h"
+
+// Headers are to take less than 1/this of a limit of address space.
+enum { API_HEADER_SHARE = 64 };
 
 MALLOW_INTERNAL void api_control_totals(struct api_totals *totals) {
     struct snapshot snapshot;
@@ -82,6 +86,14 @@ MALLOW_INTERNAL void api_confinement_begins(size_t limit) {
     huge_confine(&process->huges);
     meta_confine(&process->meta);
     arena_confine(&process->arenas, limit);
+    if (process->arenas.primary.header_bytes <= limit / API_HEADER_SHARE ||
+        worker_is_barred(&process->worker)) {
+        return; // little of it, or a sandbox that may not like a file to be opened
+    }
+    worker_stop(&process->worker, false);
+    if (os_thread_is_only()) {
+        heap_confine(&process->shared);
+    }
 }
 
 MALLOW_INTERNAL void api_locking_begins(void) {

@@ -27,12 +27,14 @@
 struct arena {
     // Set once: read with every block that a thread frees for another.
     _Alignas(MALLOW_CACHE_LINE) uintptr_t base; // first slice; chunk-aligned
-    size_t slice_count;          // reserved at first
     size_t limit_slices;         // reserved yet (arena_confine); written under lock
     struct slab *slabs;          // table of header slots
     struct slab_remote *remotes; // table of remote parts, in the same order
     size_t slot_mask;            // primary: slot = address / slice, masked; the table wraps round
     size_t rotation;             // slot of slice 0
+    uintptr_t header_address;    // header slots that are there: all, or a part (arena_cut_headers)
+    size_t header_bytes;
+    size_t slice_count;          // reserved at first
     uintptr_t table_address;     // the tables and their guards: once reserved, they stay
     size_t table_bytes;
     size_t table_slices;         // how many slices they have room for; 0: there are none
@@ -261,7 +263,7 @@ MALLOW_INLINE struct slab *arena_slab_at(const struct arena *arena, uintptr_t ad
 }
 
 MALLOW_INLINE bool arena_has_slab(const struct arena *arena, const struct slab *slab) {
-    return (uintptr_t)slab - (uintptr_t)arena->slabs < arena->slice_count * sizeof *slab;
+    return (uintptr_t)slab - arena->header_address < arena->header_bytes;
 }
 
 // The remote part of a slab in use.
@@ -327,6 +329,20 @@ MALLOW_INTERNAL size_t arena_decommit_locked(struct arena_set *set, struct arena
 // the primary arena and not in use, beyond the share that it would have with such a limit at start.
 // Headers stay, 1/256 of what was reserved: any address may be asked about. A few system calls.
 MALLOW_INTERNAL void arena_confine(struct arena_set *set, size_t limit);
+
+// Header slots [first, first + count) of the primary arena, a power of two at a multiple of it:
+// those of all its slices, behind a first one that none of them has.
+struct arena_part {
+    size_t first;
+    size_t count;
+};
+
+// The smallest part that will do; count 0: only the whole. Lock held.
+MALLOW_INTERNAL struct arena_part arena_header_part(const struct arena *arena);
+
+// Gives the other slots back: whoever looks for headers looks there alone from now on. Two system
+// calls. Lock held.
+MALLOW_INTERNAL void arena_cut_headers(struct arena_set *set, struct arena_part part);
 
 // A new secondary arena. Lock held.
 MALLOW_INTERNAL struct arena *arena_add_locked(struct arena_set *set);

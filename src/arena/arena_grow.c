@@ -137,6 +137,8 @@ MALLOW_INTERNAL bool arena_reserve(struct arena *arena, struct os *os, size_t by
     const uintptr_t headers = tables + layout.table_bytes + ARENA_TABLE_ALIGN;
     const uintptr_t remotes = headers + layout.header_bytes + ARENA_TABLE_ALIGN;
     arena->slabs = (struct slab *)headers;
+    arena->header_address = headers;
+    arena->header_bytes = slice_count * sizeof(struct slab);
     arena->remotes = (struct slab_remote *)remotes;
     arena->header_slices = 0;
     arena->remote_slices = 0;
@@ -477,16 +479,18 @@ MALLOW_INTERNAL void arena_set_share(struct arena_set *set, size_t limit) {
         2 * MALLOW_ARENA_BYTES_MIN);
 }
 
-// Slots [first, end) of the table of remote parts, but for a batch at either end: nothing else is
-// to lie beside what is in use.
+// Of a table, what lies in [from, to), but for a batch at either end: nothing else is to lie beside
+// what is in use.
+static void arena_unmap_slots(struct os *os, uintptr_t from, uintptr_t to) {
+    const size_t bytes = ARENA_HEADER_BATCH_SLICES * sizeof(struct slab);
+    if (to > from && to - from > 2 * bytes) {
+        (void)os_unmap(os, from + bytes, to - from - 2 * bytes);
+    }
+}
+
 static void arena_unmap_remotes(const struct arena *arena, struct os *os, size_t first,
                                 size_t end) {
-    const size_t bytes = ARENA_HEADER_BATCH_SLICES * sizeof(struct slab_remote);
-    const uintptr_t from = (uintptr_t)&arena->remotes[first] + bytes;
-    const uintptr_t to = (uintptr_t)&arena->remotes[end] - bytes;
-    if (to > from) {
-        (void)os_unmap(os, from, to - from);
-    }
+    arena_unmap_slots(os, (uintptr_t)&arena->remotes[first], (uintptr_t)&arena->remotes[end]);
 }
 
 MALLOW_INTERNAL void arena_confine(struct arena_set *set, size_t limit) {
@@ -519,4 +523,30 @@ MALLOW_INTERNAL void arena_confine(struct arena_set *set, size_t limit) {
         }
     }
     os_lock_drop(&set->lock);
+}
+
+MALLOW_INTERNAL struct arena_part arena_header_part(const struct arena *arena) {
+    const size_t in_use =
+        bits_align_up(bits_max(arena->limit_slices,
+                               bits_max(arena->header_slices, arena->remote_slices)),
+                      ARENA_HEADER_BATCH_SLICES);
+    const size_t whole = arena->header_bytes / sizeof(struct slab);
+    for (size_t count = 2 * ARENA_HEADER_BATCH_SLICES; count < whole; count *= 2) {
+        const size_t before = arena->rotation & (count - 1);
+        // The first slot is what the address 0 leads to (arena_is_barred).
+        if (before != 0 && before + in_use <= count) {
+            return (struct arena_part){arena->rotation - before, count};
+        }
+    }
+    return (struct arena_part){0, 0};
+}
+
+MALLOW_INTERNAL void arena_cut_headers(struct arena_set *set, struct arena_part part) {
+    struct arena *const arena = &set->primary;
+    const uintptr_t from = arena->header_address;
+    const uintptr_t to = from + arena->header_bytes;
+    arena->header_address = (uintptr_t)&arena->slabs[part.first];
+    arena->header_bytes = part.count * sizeof(struct slab);
+    arena_unmap_slots(set->os, from, arena->header_address);
+    arena_unmap_slots(set->os, arena->header_address + arena->header_bytes, to);
 }

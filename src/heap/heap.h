@@ -215,6 +215,10 @@ MALLOW_INLINE int heap_call_work(void) {
 // Completes `shared`, whose members for the layers below are set.
 MALLOW_INTERNAL void heap_shared_init(struct heap_shared *shared);
 
+// After arena_confine: looks for headers in the part of their table that is needed, and gives the
+// rest back. For a process of one thread: nobody else may be looking.
+MALLOW_INTERNAL void heap_confine(struct heap_shared *shared);
+
 // A heap for the calling thread: one that a thread which ended has left, or a new one. NULL: no
 // memory.
 MALLOW_INTERNAL struct heap *heap_adopt_or_create(struct heap_shared *shared);

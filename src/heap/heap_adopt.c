@@ -54,6 +54,23 @@ MALLOW_INTERNAL void heap_shared_init(struct heap_shared *shared) {
     atomic_store_explicit(&shared->way_bound, HEAP_WAY_SLACK_BYTES, memory_order_relaxed);
 }
 
+MALLOW_INTERNAL void heap_confine(struct heap_shared *shared) {
+    struct arena_set *const arenas = shared->arenas;
+    os_lock_take(&arenas->lock);
+    const struct arena_part part = arena_header_part(&arenas->primary);
+    if (part.count != 0) {
+        shared->header_mask = (part.count - 1) << MALLOW_SLAB_HEADER_SHIFT;
+        shared->header_base = (uintptr_t)&arenas->primary.slabs[part.first];
+        for (struct heap *heap = atomic_load_explicit(&shared->heaps, memory_order_acquire);
+             heap != NULL; heap = heap->next_heap) {
+            heap->header_mask = shared->header_mask;
+            heap->header_base = shared->header_base;
+        }
+        arena_cut_headers(arenas, part);
+    }
+    os_lock_drop(&arenas->lock);
+}
+
 // Blocks of a kibibyte's unit are behind a lock: a heap with a reserve has had all of them.
 static void heap_count_thin(struct heap *heap) {
     const uint8_t count = heap->reserve != NULL ? MALLOW_THIN_BLOCKS_MAX : 0;

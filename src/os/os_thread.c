@@ -124,6 +124,16 @@ static bool thread_read(uint32_t thread, const char *file, char *text, size_t by
     return length > 0;
 }
 
+MALLOW_INTERNAL bool os_thread_is_only(void) {
+    char status[THREAD_STATUS_BYTES];
+    const uint32_t thread = os_thread_number();
+    if (thread == 0 || !thread_read(thread, "/status", status, sizeof status)) {
+        return false;
+    }
+    const char *const count = thread_field(status, "Threads:\t");
+    return count != NULL && count[0] == '1' && count[1] == '\n';
+}
+
 MALLOW_INTERNAL bool os_thread_is_asleep(uint32_t thread) {
     char status[THREAD_STATUS_BYTES];
     char call[THREAD_CALL_BYTES];

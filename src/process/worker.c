@@ -150,7 +150,7 @@ static int worker_create(struct worker *worker) {
 static bool worker_may_start(const struct worker *worker, uintptr_t caller) {
     const uint64_t retry_ms = atomic_load_explicit(&worker->retry_ms, memory_order_relaxed);
     return atomic_load_explicit(&worker->wanted, memory_order_relaxed) &&
-           !atomic_load_explicit(&worker->barred, memory_order_relaxed) &&
+           !worker_is_barred(worker) &&
            worker->process_id != 0 && worker_caller_is_fit(worker, caller) &&
            (retry_ms == 0 || worker_now_ms() >= retry_ms) && worker->process_id == getpid();
 }
@@ -159,7 +159,7 @@ static bool worker_may_start(const struct worker *worker, uintptr_t caller) {
 // and meanwhile no call takes a step in its place.
 static bool worker_waits_for_caller(const struct worker *worker, uintptr_t caller) {
     return atomic_load_explicit(&worker->wanted, memory_order_relaxed) &&
-           !atomic_load_explicit(&worker->barred, memory_order_relaxed) &&
+           !worker_is_barred(worker) &&
            atomic_load_explicit(&worker->retry_ms, memory_order_relaxed) == 0 &&
            worker->process_id != 0 && worker_caller_is_told(worker, caller) &&
            !worker_caller_is_fit(worker, caller);

@@ -105,6 +105,11 @@ MALLOW_INLINE bool worker_is_none(const struct worker *worker) {
     return atomic_load_explicit(&worker->state, memory_order_relaxed) == WORKER_NONE;
 }
 
+// Whether there will be none any more.
+MALLOW_INLINE bool worker_is_barred(const struct worker *worker) {
+    return atomic_load_explicit(&worker->barred, memory_order_relaxed);
+}
+
 MALLOW_INTERNAL void worker_fork_prepare(struct worker *worker, bool hurried);
 MALLOW_INTERNAL void worker_fork_parent(struct worker *worker);
 MALLOW_INTERNAL void worker_fork_child(struct worker *worker);

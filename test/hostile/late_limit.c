@@ -2,10 +2,13 @@
 // A program that limits its own address space when it has run for a while: what is left is the program's,
 // for blocks of any size and for mappings of its own. A child by vfork that limits itself is another process.
 //
-//   late_limit setrlimit|prlimit|vfork
+// A low limit leaves some, too, where the program has one thread; with more it must only do no harm.
+//
+//   late_limit setrlimit|prlimit|vfork|low|crowd
 #include "../support/check.h"
 
 #include <pthread.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -13,9 +16,15 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-enum { LIMIT_MIB = 640, WANTED_MIB = 220 }; // 256 MiB of it stay reserved for headers
+enum {
+    LIMIT_MIB = 640,
+    WANTED_MIB = 220, // 256 MiB of it stay reserved for headers, while there are other threads
+    LOW_LIMIT_MIB = 160,
+    LOW_WANTED_MIB = 60,
+};
 
 static const struct rlimit limit = {(rlim_t)LIMIT_MIB << 20, (rlim_t)LIMIT_MIB << 20};
+static const struct rlimit low_limit = {(rlim_t)LOW_LIMIT_MIB << 20, (rlim_t)LOW_LIMIT_MIB << 20};
 
 struct link {
     struct link *next;
@@ -43,32 +52,90 @@ static size_t fill(size_t size, size_t most)
     return bytes >> 20;
 }
 
+static int misplaced;
+
 static void *thread_main(void *argument)
 {
     free(malloc(100));
     return argument;
 }
 
-static void expect_room(void)
+static void expect_room(size_t wanted)
 {
     static const size_t sizes[] = {1000, 50000, 700000, 40000000};
     void *kept[COUNT_OF(sizes)];
     for (size_t i = 0; i < COUNT_OF(sizes); i++) {
         const size_t had = fill(sizes[i], SIZE_MAX);
-        CHECK(had >= WANTED_MIB, "only %zu MiB in blocks of %zu", had, sizes[i]);
+        CHECK(had >= wanted, "only %zu MiB in blocks of %zu", had, sizes[i]);
         CHECK(had < LIMIT_MIB, "%zu MiB in blocks of %zu", had, sizes[i]);
         kept[i] = malloc(sizes[i]);
         CHECK(kept[i] != NULL, "a block of %zu when all are freed", sizes[i]);
         memset(kept[i], (int)i, sizes[i] < 4096 ? sizes[i] : 4096);
     }
-    void *const mapping = mmap(NULL, 100 << 20, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    const size_t rest = wanted / 3 << 20;
+    void *const mapping = mmap(NULL, rest, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     CHECK(mapping != MAP_FAILED, "the program's own mapping");
+    CHECK(munmap(mapping, rest) == 0, "its end");
     pthread_t thread;
     CHECK(pthread_create(&thread, NULL, thread_main, NULL) == 0, "a thread");
     CHECK(pthread_join(thread, NULL) == 0, "its end");
     for (size_t i = 0; i < COUNT_OF(sizes); i++) {
         free(kept[i]);
     }
+}
+
+// Every pointer is still told from a block: a child that frees it ends by abort.
+static void expect_caught(const void *pointer)
+{
+    const pid_t child = fork();
+    if (child == 0) {
+        (void)close(STDERR_FILENO);
+        free((void *)(uintptr_t)pointer);
+        _exit(0);
+    }
+    int status = 0;
+    CHECK(child > 0 && waitpid(child, &status, 0) == child, "fork");
+    CHECK(WIFSIGNALED(status) && WTERMSIG(status) == SIGABRT, "%p: status %x", pointer, status);
+}
+
+static void expect_misuse_caught(void)
+{
+    char *const block = malloc(5000);
+    CHECK(block != NULL, "a block");
+    char *const bases[] = {block, (char *)&block, (char *)&misplaced, (char *)(uintptr_t)0x10008};
+    for (size_t i = 0; i < COUNT_OF(bases); i++) {
+        for (unsigned shift = 4; shift < 47; shift += 3) { // far away, whichever way the masks fall
+            expect_caught((char *)((uintptr_t)bases[i] ^ (uintptr_t)1 << shift));
+        }
+    }
+    free(NULL);
+    free(block);
+    expect_caught(block);
+}
+
+static void *sleeper_main(void *argument)
+{
+    free(malloc(100));
+    CHECK(pthread_barrier_wait(argument) <= 0, "barrier");
+    (void)pthread_barrier_wait(argument);
+    free(malloc(100));
+    return NULL;
+}
+
+// With another thread, which may be looking for a header, nothing is moved under its eyes.
+static void expect_no_harm(void)
+{
+    pthread_barrier_t barrier;
+    pthread_t thread;
+    CHECK(pthread_barrier_init(&barrier, NULL, 2) == 0, "barrier");
+    CHECK(pthread_create(&thread, NULL, sleeper_main, &barrier) == 0, "a thread");
+    (void)pthread_barrier_wait(&barrier);
+    CHECK(setrlimit(RLIMIT_AS, &low_limit) == 0, "setrlimit");
+    for (size_t i = 0; i < 1000; i++) {
+        free(malloc(i * 3000)); // had or not
+    }
+    (void)pthread_barrier_wait(&barrier);
+    CHECK(pthread_join(thread, NULL) == 0, "its end");
 }
 
 int main(int count, char **arguments)
@@ -87,15 +154,21 @@ int main(int count, char **arguments)
     } else if (strcmp(how, "prlimit") == 0) {
         struct rlimit before;
         CHECK(prlimit(0, RLIMIT_AS, &limit, &before) == 0 && before.rlim_cur != limit.rlim_cur, "prlimit");
-        expect_room();
+        expect_room(WANTED_MIB);
+    } else if (strcmp(how, "low") == 0) {
+        CHECK(setrlimit(RLIMIT_AS, &low_limit) == 0, "setrlimit");
+        expect_room(LOW_WANTED_MIB);
+        expect_misuse_caught();
+    } else if (strcmp(how, "crowd") == 0) {
+        expect_no_harm();
     } else {
-        CHECK(strcmp(how, "setrlimit") == 0, "setrlimit, prlimit or vfork");
+        CHECK(strcmp(how, "setrlimit") == 0, "setrlimit, prlimit, vfork, low or crowd");
         CHECK(setrlimit(RLIMIT_AS, &limit) == 0, "setrlimit");
         struct rlimit now;
         CHECK(getrlimit(RLIMIT_AS, &now) == 0 && now.rlim_cur == limit.rlim_cur, "not passed on");
         errno = 0;
         CHECK(setrlimit((__rlimit_resource_t)1000, &limit) == -1 && errno == EINVAL, "a limit of nothing");
-        expect_room();
+        expect_room(WANTED_MIB);
     }
     free(early);
     return 0;

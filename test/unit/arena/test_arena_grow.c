@@ -394,6 +394,72 @@ CASE(a_limit_that_comes_late_leaves_what_is_in_use_and_a_share) {
     }
 }
 
+// Whatever the arena's place, and however much of it is in use.
+CASE(the_part_of_the_headers_that_stays_holds_all_slices_and_none_in_its_first_slot) {
+    enum { BATCH = 256 };
+    for (size_t whole = BATCH; whole <= (size_t)1 << 14; whole *= 2) {
+        for (size_t rotation = 0; rotation < whole; rotation += BATCH) {
+            for (size_t in_use = 1; in_use <= whole; in_use = in_use * 3 / 2 + 31) {
+                const size_t batches = bits_align_up(in_use, BATCH);
+                const struct arena arena = {
+                    .limit_slices = in_use,
+                    .header_slices = batches,
+                    .remote_slices = batches,
+                    .slot_mask = whole - 1,
+                    .rotation = rotation,
+                    .header_bytes = whole * sizeof(struct slab),
+                };
+                const struct arena_part part = arena_header_part(&arena);
+                if (part.count == 0) {
+                    assert_true(rotation == 0 || rotation + 2 * batches > whole / 2 ||
+                                rotation % (whole / 2) == 0);
+                    continue;
+                }
+                assert_true(part.count < whole && (part.count & (part.count - 1)) == 0);
+                assert_int_equal(part.first % part.count, 0);
+                assert_true(part.first < rotation);
+                assert_true(rotation + batches <= part.first + part.count);
+            }
+        }
+    }
+}
+
+CASE(headers_that_are_not_needed_are_given_back_and_are_no_longer_the_arenas) {
+    struct arena_set large = {.trim_slices = SIZE_MAX};
+    arena_set_init(&large, &world.os, &world.meta, &world.map, (size_t)1 << 30);
+    struct arena *const arena = &large.primary;
+    const size_t whole = arena->header_bytes;
+    struct arena_span span = arena_take(&large, MALLOW_CHUNK_SLICES, 1);
+    arena_confine(&large, (size_t)64 << 20);
+    os_lock_take(&large.lock);
+    const struct arena_part part = arena_header_part(arena);
+    if (part.count != 0) { // one place in 32 or so has its slices where the table wraps round
+        arena_cut_headers(&large, part);
+        assert_int_equal(arena->header_bytes, part.count * sizeof(struct slab));
+        assert_true(arena_has_slab(arena, span.slab));
+        assert_false(arena_has_slab(arena, &arena->slabs[part.first] - 1));
+        assert_false(arena_has_slab(arena, &arena->slabs[part.first + part.count]));
+        const size_t margin = 2 * ((size_t)64 << 10);
+        assert_true(os_resident(&world.os, (uintptr_t)arena->slabs, whole) <= 2 * margin);
+        for (size_t slot = 0; slot < part.count; slot++) { // any may be asked about
+            (void)*(volatile uint8_t *)&arena->slabs[part.first + slot].kind;
+        }
+        assert_int_equal(arena_header_part(arena).count, 0); // it is as small as it can be
+    }
+    os_lock_drop(&large.lock);
+    while (arena->committed_slices < arena->limit_slices) { // what is in use may still grow
+        span = arena_take(&large, MALLOW_CHUNK_SLICES, 1);
+        assert_non_null(span.slab);
+        slab_init_large(span.slab, span.address, MALLOW_CHUNK_SLICES, 65536);
+        atomic_store(&arena_remote_of(&large, span.slab)->posted, 0);
+    }
+    arena_world_check_set(&large);
+    for (struct arena *of = large.secondary; of != NULL; of = of->next) {
+        arena_world_unmap(&world.os, of);
+    }
+    arena_world_unmap(&world.os, arena);
+}
+
 CASE(several_secondary_arenas_are_told_apart) {
     struct arena_span spans[CHUNKS];
     struct arena_span more[7];
@@ -494,6 +560,8 @@ int main(void) {
         ARENA_CASE(a_large_arena_s_further_groups_come_and_go),
         ARENA_CASE(where_every_call_grows_every_other_one_can_prepare_the_tables),
         ARENA_CASE(a_limit_that_comes_late_leaves_what_is_in_use_and_a_share),
+        ARENA_CASE(the_part_of_the_headers_that_stays_holds_all_slices_and_none_in_its_first_slot),
+        ARENA_CASE(headers_that_are_not_needed_are_given_back_and_are_no_longer_the_arenas),
         ARENA_CASE(several_secondary_arenas_are_told_apart),
         ARENA_CASE(what_is_fixed_is_all_there_is_once_the_kernel_is_sealed_off),
         ARENA_CASE(more_than_the_arena_cannot_be_fixed),

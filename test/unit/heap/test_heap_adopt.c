@@ -2,6 +2,7 @@
 // Heap birth and end: heaps of ended threads go to new threads whole, to running ones slab by slab.
 #include <pthread.h>
 
+#include "heap/heap_fast.h"
 #include "heap_world.h"
 
 static struct heap_world world;
@@ -47,6 +48,44 @@ CASE(a_new_heap_has_nothing_and_is_counted) {
     assert_ptr_equal(atomic_load(&world.shared.heaps), made);
     assert_ptr_equal(made->next_heap, heap);
     heap_world_check(&world, made);
+}
+
+CASE(all_heaps_look_for_headers_where_they_still_are) {
+    static struct arena_set large;
+    large = (struct arena_set){.trim_slices = SIZE_MAX};
+    arena_set_init(&large, &world.arena.os, &world.arena.meta, &world.arena.map,
+                   (size_t)1 << 30);
+    const struct arena *const arena = &large.primary;
+    const size_t whole = arena->header_bytes;
+    thin_set_init(&world.thins, &large);
+    world.shared.arenas = &large;
+    heap_shared_init(&world.shared);
+    struct heap *const mine = create();
+    struct heap *const other = create();
+    const uintptr_t blocks[] = {allocate_in_slab(mine, 1000), allocate_in_slab(other, 1000)};
+    struct slab *const slabs[] = {heap_fast_slab(mine, blocks[0]), heap_fast_slab(mine, blocks[1])};
+    arena_confine(&large, (size_t)64 << 20);
+    const bool can = arena_header_part(arena).count != 0; // not where the table wraps round
+    heap_confine(&world.shared);
+    assert_int_equal(can, arena->header_bytes < whole);
+    assert_int_equal(world.shared.header_mask + sizeof(struct slab), arena->header_bytes);
+    assert_int_equal(world.shared.header_base, arena->header_address);
+    const struct heap *const all[] = {mine, other, create()};
+    for (unsigned i = 0; i < 3; i++) {
+        assert_ptr_equal(heap_fast_slab(all[i], blocks[0]), slabs[0]);
+        assert_ptr_equal(heap_fast_slab(all[i], blocks[1]), slabs[1]);
+        for (unsigned bit = 0; bit < 64; bit++) { // any value leads to a header
+            const uintptr_t value = blocks[0] ^ (uintptr_t)1 << bit;
+            assert_true(arena_has_slab(arena, heap_fast_slab(all[i], value)));
+        }
+        assert_false(heap_fast_slab(all[i], 0)->start_address != 0); // free(NULL) meets none
+    }
+    (void)heap_world_free(&world, mine, blocks[1]);
+    (void)heap_world_free(&world, other, blocks[0]);
+    heap_abandon(mine);
+    heap_abandon(other);
+    arena_world_check_set(&large);
+    arena_world_unmap(&world.arena.os, &large.primary);
 }
 
 CASE(a_new_thread_takes_over_the_heap_of_one_that_ended_with_its_slabs) {
@@ -284,6 +323,7 @@ CASE(threads_that_come_and_go_use_few_heaps_and_leave_nothing) {
 int main(void) {
     const struct CMUnitTest cases[] = {
         HEAP_CASE(a_new_heap_has_nothing_and_is_counted),
+        HEAP_CASE(all_heaps_look_for_headers_where_they_still_are),
         HEAP_CASE(a_new_thread_takes_over_the_heap_of_one_that_ended_with_its_slabs),
         HEAP_CASE(what_dead_threads_leave_in_thin_slices_is_bounded),
         HEAP_CASE(survivors_of_threads_in_turn_lie_side_by_side),

@@ -120,6 +120,15 @@ CASE(a_threads_number_is_the_kernels) {
     assert_int_equal(status, 0);
 }
 
+CASE(a_thread_is_the_only_one_until_another_is_created) {
+    assert_true(os_thread_is_only());
+    const pthread_t thread = start(sleeper, NULL);
+    assert_false(os_thread_is_only());
+    finish(thread);
+    os_thread_await_end(atomic_load(&number));
+    assert_true(os_thread_is_only());
+}
+
 CASE(a_thread_that_waits_is_asleep_and_one_that_has_ended_is_not) {
     const pthread_t thread = start(sleeper, NULL);
     assert_true(falls_asleep());
@@ -190,6 +199,7 @@ CASE(texts_are_taken_by_the_word) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_threads_number_is_the_kernels),
+        cmocka_unit_test(a_thread_is_the_only_one_until_another_is_created),
         cmocka_unit_test(a_thread_that_waits_is_asleep_and_one_that_has_ended_is_not),
         cmocka_unit_test(a_thread_that_runs_is_not),
         cmocka_unit_test(a_thread_that_waits_in_a_signal_handler_is_not),
