@@ -22,7 +22,7 @@ MALLOW_INTERNAL void arena_set_init(struct arena_set *set, struct os *os, struct
     // A power of two, so that the fast path can mask.
     reserve_bytes = (size_t)1 << bits_highest(reserve_bytes);
     while (reserve_bytes >= MALLOW_ARENA_BYTES_MIN &&
-           !arena_reserve(&set->primary, os, reserve_bytes, true)) {
+           arena_reserve(&set->primary, os, reserve_bytes, true) != ARENA_RESERVED) {
         reserve_bytes /= 2;
     }
 }

@@ -353,9 +353,16 @@ MALLOW_INTERNAL void arena_set_share(struct arena_set *set, size_t limit);
 // Unmaps the blocks of a secondary arena that is wholly free. Lock held.
 MALLOW_INTERNAL bool arena_remove_locked(struct arena_set *set, struct arena *arena);
 
+enum arena_reserved {
+    ARENA_RESERVED,
+    ARENA_NO_SPACE,  // no such range of addresses: there may be a shorter one
+    ARENA_NO_TABLES, // what a shorter one would need as well is refused
+};
+
 // Reserves `bytes` (a multiple of a chunk) for blocks, and the tables. `masked`: `bytes` is a power
 // of two, and headers are found by masking the address.
-MALLOW_INTERNAL bool arena_reserve(struct arena *arena, struct os *os, size_t bytes, bool masked);
+MALLOW_INTERNAL enum arena_reserved arena_reserve(struct arena *arena, struct os *os, size_t bytes,
+                                                  bool masked);
 // The same for an arena that was given back, whose tables are large enough.
 MALLOW_INTERNAL bool arena_reserve_again(struct arena *arena, struct os *os, size_t bytes);
 

@@ -121,7 +121,8 @@ static void arena_begin(struct arena *arena, uintptr_t base, size_t slice_count)
     arena->free_slices = 0;
 }
 
-MALLOW_INTERNAL bool arena_reserve(struct arena *arena, struct os *os, size_t bytes, bool masked) {
+MALLOW_INTERNAL enum arena_reserved arena_reserve(struct arena *arena, struct os *os, size_t bytes,
+                                                  bool masked) {
     const size_t slice_count = bytes >> MALLOW_SLICE_SHIFT;
     const struct arena_layout layout = arena_layout_of(slice_count);
     // Whole batches of headers lie side by side, also where the table wraps round.
@@ -130,7 +131,7 @@ MALLOW_INTERNAL bool arena_reserve(struct arena *arena, struct os *os, size_t by
                                                 : bits_min(bytes, ARENA_BATCH_BYTES);
     const uintptr_t base = arena_reserve_space(os, layout.total_bytes, bytes, base_align);
     if (base == 0) {
-        return false;
+        return ARENA_NO_SPACE;
     }
     const uintptr_t address = base - layout.total_bytes;
     const uintptr_t tables = address + ARENA_TABLE_ALIGN;
@@ -152,13 +153,13 @@ MALLOW_INTERNAL bool arena_reserve(struct arena *arena, struct os *os, size_t by
         os_charge_release(os, arena_header_charge(arena));
         arena->header_slices = 0;
         arena->remote_slices = 0;
-        return false;
+        return ARENA_NO_TABLES;
     }
     arena->table_address = address;
     arena->table_bytes = layout.total_bytes;
     arena->table_slices = slice_count;
     arena_begin(arena, base, slice_count);
-    return true;
+    return ARENA_RESERVED;
 }
 
 MALLOW_INTERNAL bool arena_reserve_again(struct arena *arena, struct os *os, size_t bytes) {

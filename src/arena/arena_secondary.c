@@ -43,39 +43,42 @@ static void arena_recycle_locked(struct arena_set *set, struct arena *arena) {
 }
 
 // With tables that are there already, if any are large enough; NULL: no memory for a new one.
-static struct arena *arena_find_locked(struct arena_set *set, size_t bytes, bool *reserved) {
+static struct arena *arena_find_locked(struct arena_set *set, size_t bytes,
+                                       enum arena_reserved *reserved) {
     struct arena *arena = arena_take_recycled_locked(set, bytes >> MALLOW_SLICE_SHIFT);
     if (arena != NULL) {
-        *reserved = arena_reserve_again(arena, set->os, bytes);
+        *reserved = arena_reserve_again(arena, set->os, bytes) ? ARENA_RESERVED : ARENA_NO_SPACE;
         return arena;
     }
     arena = arena_take_recycled_locked(set, 0);
     if (arena == NULL) {
         arena = meta_take(set->meta, sizeof *arena);
     }
-    *reserved = arena != NULL && arena_reserve(arena, set->os, bytes, false);
+    if (arena != NULL) {
+        *reserved = arena_reserve(arena, set->os, bytes, false);
+    }
     return arena;
 }
 
 MALLOW_INTERNAL struct arena *arena_add_locked(struct arena_set *set) {
     for (size_t bytes = set->secondary_bytes; bytes >= MALLOW_ARENA_BYTES_MIN;
          bytes = bits_align_down(bytes / 2, MALLOW_CHUNK_BYTES)) {
-        bool reserved;
+        enum arena_reserved reserved;
         struct arena *const arena = arena_find_locked(set, bytes, &reserved);
         if (arena == NULL) {
             return NULL;
         }
-        if (reserved && arena_register(set, arena, (uintptr_t)arena | 1)) {
+        if (reserved == ARENA_RESERVED && arena_register(set, arena, (uintptr_t)arena | 1)) {
             arena->next = set->secondary;
             set->secondary = arena;
             return arena;
         }
-        if (reserved) {
+        if (reserved == ARENA_RESERVED) {
             (void)arena_register(set, arena, 0);
             (void)os_unmap(set->os, arena->base, bytes);
         }
         arena_recycle_locked(set, arena);
-        if (reserved) {
+        if (reserved != ARENA_NO_SPACE) {
             return NULL;
         }
     }

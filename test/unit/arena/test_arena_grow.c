@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Arena growth: the reservation, committing and decommitting, secondary arenas.
+#include <sys/resource.h>
+
 #include "arena/reserve.h"
 #include "world.h"
 
@@ -460,6 +462,33 @@ CASE(headers_that_are_not_needed_are_given_back_and_are_no_longer_the_arenas) {
     arena_world_unmap(&world.os, arena);
 }
 
+// As where the limit of mappings is reached: an arena of any length would need headers, so one try a
+// request is enough. Each refused call would cost the tries of all lengths.
+CASE(an_arena_without_headers_is_not_tried_again_at_half_the_length) {
+    struct arena_span spans[CHUNKS];
+    use_primary_up(spans);
+    set->secondary_bytes = MALLOW_SECONDARY_ARENA_BYTES;
+    assert_non_null(meta_take(&world.meta, sizeof(struct arena))); // so that there is room for one
+    struct rlimit before;
+    assert_int_equal(getrlimit(RLIMIT_DATA, &before), 0);
+    const struct rlimit little = {1, before.rlim_max}; // 0 is none to the kernel
+    const uint64_t maps = world.os.map_count;
+    assert_int_equal(setrlimit(RLIMIT_DATA, &little), 0);
+    const bool obeyed = os_map(&world.os, 64 << 10, 1) == 0; // an emulator does not
+    const struct arena_span refused =
+        obeyed ? arena_take(set, MALLOW_CHUNK_SLICES, 1) : (struct arena_span){.slab = NULL};
+    assert_int_equal(setrlimit(RLIMIT_DATA, &before), 0);
+    assert_null(refused.slab);
+    if (obeyed) {
+        assert_in_range(world.os.map_count - maps, 2, 8);
+    }
+    const struct arena_span span = arena_take(set, MALLOW_CHUNK_SLICES, 1);
+    assert_non_null(span.slab);
+    assert_int_equal(set->secondary->slice_count << MALLOW_SLICE_SHIFT, MALLOW_SECONDARY_ARENA_BYTES);
+    arena_give(set, span.slab, MALLOW_CHUNK_SLICES);
+    arena_world_check(&world);
+}
+
 CASE(several_secondary_arenas_are_told_apart) {
     struct arena_span spans[CHUNKS];
     struct arena_span more[7];
@@ -562,6 +591,7 @@ int main(void) {
         ARENA_CASE(a_limit_that_comes_late_leaves_what_is_in_use_and_a_share),
         ARENA_CASE(the_part_of_the_headers_that_stays_holds_all_slices_and_none_in_its_first_slot),
         ARENA_CASE(headers_that_are_not_needed_are_given_back_and_are_no_longer_the_arenas),
+        ARENA_CASE(an_arena_without_headers_is_not_tried_again_at_half_the_length),
         ARENA_CASE(several_secondary_arenas_are_told_apart),
         ARENA_CASE(what_is_fixed_is_all_there_is_once_the_kernel_is_sealed_off),
         ARENA_CASE(more_than_the_arena_cannot_be_fixed),
