@@ -326,80 +326,6 @@ CASE(a_call_with_little_to_do_collects_for_an_ended_thread) {
     heap_world_check(&world, heap);
 }
 
-// For a block that moves nothing is collected, not even of the class, by a call that opens a slab.
-CASE(the_allocation_for_a_block_that_moves_leaves_others_frees_alone) {
-    allocate_many();
-    free_elsewhere(blocks[0]);
-    free_elsewhere(blocks[1]);
-    heap_begin_move(HEAP_EFFORT_MOVE);
-    assert_true(heap_allocate(heap, 20000, false) != 0);
-    assert_true(heap_thread.effort >= HEAP_EFFORT_SPAN + HEAP_EFFORT_MOVE);
-    heap_end_move(HEAP_EFFORT_MOVE);
-    assert_int_equal(posts_waiting(heap), 1);
-    assert_int_equal(heap_thread.effort, HEAP_EFFORT_SPAN);
-    heap_begin_effort();
-    assert_int_equal(heap_thread.effort, 0);
-}
-
-static void free_again(void *argument) {
-    (void)heap_free(&world.shared, heap, *(const uintptr_t *)argument);
-}
-
-// What a move that has been dear enough leaves to later calls: a slab with one block left.
-CASE(the_last_block_of_a_slab_can_be_handed_on_and_the_slab_is_given_up_later) {
-    allocate_many();
-    struct slab *const slab = slab_of(blocks[0]);
-    unsigned of_slab = 0;
-    while (of_slab < MANY && slab_of(blocks[of_slab]) == slab) {
-        of_slab++;
-    }
-    assert_in_range(of_slab, 2, MANY - 1);
-    for (unsigned i = 2; i < of_slab; i++) {
-        assert_true(heap_free(&world.shared, heap, blocks[i]));
-    }
-    struct heap_block found = heap_identify(&world.shared, blocks[1]);
-    assert_false(heap_hand_on(&world.shared, heap, &found)); // another one is live
-    assert_true(heap_free(&world.shared, heap, blocks[1]));
-    found = heap_identify(&world.shared, blocks[0]);
-    assert_false(heap_hand_on(&world.shared, &heap_empty, &found)); // not its slab
-    assert_false(heap_hand_on(&world.shared, heap, &found)); // it would be the spare one
-    heap->spare = slab_of(blocks[MANY - 1]); // stands for one that is there
-    assert_true(heap_hand_on(&world.shared, heap, &found));
-    heap->spare = NULL;
-    assert_int_equal(posts_waiting(heap), 1);
-    assert_int_equal(heap_identify(&world.shared, blocks[0]).kind, HEAP_BLOCK_NONE);
-    assert_true(unit_dies(free_again, &blocks[0], "double free"));
-    found = heap_identify(&world.shared, blocks[MANY - 1]); // of the current slab
-    assert_false(heap_hand_on(&world.shared, heap, &found));
-    const size_t free_slices = world.arena.arenas.primary.free_slices;
-    (void)heap_drain(heap, 1, true);
-    assert_int_equal(posts_waiting(heap), 0);
-    assert_true(world.arena.arenas.primary.free_slices > free_slices);
-    heap_world_check(&world, heap);
-}
-
-// The same of a block of a full slab, whatever else that holds.
-CASE(what_moves_out_of_a_full_slab_after_a_span_was_taken_is_collected_later) {
-    allocate_many();
-    struct slab *const slab = slab_of(blocks[0]);
-    assert_true(slab_owner(slab) & SLAB_OWNER_FULL);
-    const struct heap_block found = heap_identify(&world.shared, blocks[0]);
-    heap_begin_effort();
-    heap_note_effort(HEAP_EFFORT_SPAN);
-    heap_free_moved(&world.shared, heap, &found);
-    assert_int_equal(posts_waiting(heap), 1);
-    assert_true(slab_owner(slab) & SLAB_OWNER_FULL); // untouched
-    assert_true(unit_dies(free_again, &blocks[0], "double free"));
-    heap_begin_effort();
-    (void)heap_drain(heap, 1, true);
-    assert_int_equal(slab->used_count, slab->capacity_count - 1);
-    const struct heap_block second = heap_identify(&world.shared, blocks[1]);
-    heap_free_moved(&world.shared, heap, &second); // of a call that has done little
-    assert_int_equal(posts_waiting(heap), 0);
-    assert_int_equal(slab->used_count, slab->capacity_count - 2);
-    heap_world_check(&world, heap);
-}
-
 CASE(the_owner_that_frees_into_a_pending_slab_leaves_it_posted) {
     allocate_many();
     struct slab *const slab = slab_of(blocks[0]);
@@ -761,9 +687,6 @@ int main(void) {
         HEAP_CASE(a_posted_slab_of_another_class_waits_for_a_call_with_little_to_do),
         HEAP_CASE(a_posted_slab_does_not_wait_for_ever),
         HEAP_CASE(a_call_with_little_to_do_collects_for_an_ended_thread),
-        HEAP_CASE(the_allocation_for_a_block_that_moves_leaves_others_frees_alone),
-        HEAP_CASE(the_last_block_of_a_slab_can_be_handed_on_and_the_slab_is_given_up_later),
-        HEAP_CASE(what_moves_out_of_a_full_slab_after_a_span_was_taken_is_collected_later),
         HEAP_CASE(the_owner_that_frees_into_a_pending_slab_leaves_it_posted),
         HEAP_CASE(the_owner_finds_that_another_thread_has_freed_its_block),
         HEAP_CASE(near_freeing_says_whether_more_than_a_bit_has_changed),
