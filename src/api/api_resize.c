@@ -137,7 +137,12 @@ MALLOW_INLINE void resize_end(struct process *process, const void *caller, uint6
 MALLOW_INLINE void resize_end_moved(struct process *process, enum heap_block_kind kind,
                                     const void *caller, uint64_t entries) {
     if (kind < HEAP_BLOCK_LARGE && heap_thread.effort == 0) {
-        heap_settle(&process->shared, entries);
+        struct heap *const heap = heap_current();
+        if (unlikely(heap_is_late(heap))) {
+            heap_collect_late(heap);
+        } else {
+            heap_settle(&process->shared, entries);
+        }
     }
     process_poll(process, caller, UINT64_MAX);
 }

@@ -6,6 +6,7 @@
 #include <limits.h>
 
 #include "heap/heap_fast.h"
+#include "heap/heap_gate.h"
 #include "heap/heap_near.h"
 #include "os/fatal.h"
 
@@ -240,6 +241,14 @@ MALLOW_INTERNAL bool heap_drain_one(struct heap *heap, int *work, bool all) {
     }
     *work = 0;
     return true;
+}
+
+MALLOW_INTERNAL void heap_collect_late(struct heap *heap) {
+    int work = MALLOW_CALL_WORK;
+    heap->skipped_count = 0;
+    heap_gate_enter(heap);
+    (void)heap_drain_one(heap, &work, false);
+    heap_gate_leave(heap);
 }
 
 MALLOW_INTERNAL unsigned heap_drain(struct heap *heap, unsigned budget, bool all) {

@@ -172,7 +172,7 @@ static struct slab *heap_next_slab(struct heap *heap, unsigned class_index, int 
 // another thread frees very many at once, most would stay posted while other classes take fresh
 // pages: where that happens, for a while.
 static bool heap_should_drain_too(struct heap *heap) {
-    if (likely(heap->drain_count == 0) || heap_thread.effort != 0) {
+    if (likely(heap->drain_count == 0)) {
         return false;
     }
     heap->drain_count--;
@@ -184,8 +184,12 @@ static bool heap_should_drain_too(struct heap *heap) {
 // instead, which is done once for many calls, while no call that opens a slab can; or if it then
 // need not open another. If neither, calls of the first kind will follow before each class has had
 // one of this, where slabs are opened by pages; where not, one that finds it has not been so does
-// both.
+// both. For a block that moves none does: heap_collect_late.
 static bool heap_should_drain(struct heap *heap, const struct slab *slab, unsigned class_index) {
+    if (heap_thread.first_effort != 0) {
+        heap->skipped_count++;
+        return false;
+    }
     if (heap_queue_first(heap, class_index) != NULL) {
         return heap_should_drain_too(heap);
     }

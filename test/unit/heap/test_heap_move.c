@@ -111,6 +111,24 @@ CASE(a_move_that_takes_a_queued_slab_leaves_others_frees_alone) {
     heap_world_check(&world, heap);
 }
 
+// However long that has been so: a cheap call collects then, in the place of one that opens a slab.
+CASE(what_moves_leave_alone_for_long_is_collected_by_a_cheap_call) {
+    allocate_many();
+    free_elsewhere(blocks[0]);
+    assert_false(heap_is_late(heap));
+    for (unsigned i = 0; i < MALLOW_LATE_CALLS; i++) {
+        heap_begin_move(HEAP_EFFORT_MOVE);
+        use_up_current();
+        heap_end_move(HEAP_EFFORT_MOVE);
+    }
+    assert_int_equal(posts_waiting(heap), 1);
+    assert_true(heap_is_late(heap));
+    heap_collect_late(heap);
+    assert_int_equal(posts_waiting(heap), 0);
+    assert_false(heap_is_late(heap));
+    heap_world_check(&world, heap);
+}
+
 // What a move that has been dear enough leaves to later calls: a slab with one block left.
 CASE(the_last_block_of_a_slab_can_be_handed_on_and_the_slab_is_given_up_later) {
     allocate_many();
@@ -172,6 +190,7 @@ int main(void) {
     const struct CMUnitTest cases[] = {
         HEAP_CASE(the_allocation_for_a_block_that_moves_leaves_others_frees_alone),
         HEAP_CASE(a_move_that_takes_a_queued_slab_leaves_others_frees_alone),
+        HEAP_CASE(what_moves_leave_alone_for_long_is_collected_by_a_cheap_call),
         HEAP_CASE(the_last_block_of_a_slab_can_be_handed_on_and_the_slab_is_given_up_later),
         HEAP_CASE(what_moves_out_of_a_full_slab_after_a_span_was_taken_is_collected_later),
     };
