@@ -74,12 +74,13 @@ typedef void (*mw_heartbeat_function)(bool force, uint64_t beat, void *argument)
 
 // Registers the one function. It is called by every allocation that finds no block at hand: so on each
 // thread at the latest when its live blocks of one size class have grown by 1,216 or by 128 KiB since
-// the last call, and with every block above 64 KiB. The same calls in the same order have it called at
-// the same ones, where the program has one thread and MALLOW_BACKGROUND=0. A thread that exists already
-// and is not the calling one hears of it when its heap next grows. It runs as a function of
-// mw_shed_register does, but on several threads at once if they allocate; what it allocates itself
-// does not call it. Heaps of mallow/heap.h call it as they grow, those with a reserve never. Without one,
-// no call costs more.
+// the last call, and with every block above 64 KiB. In a program of one thread the same calls in the
+// same order have it called at the same ones, as long as nothing is given back for lying idle; after
+// mallopt(M_TRIM_THRESHOLD, -1) that is always so, otherwise what has been given back in between may
+// bring a call forward or put it off. A thread that exists already and is not the calling one hears of
+// it when its heap next grows. It runs as a function of mw_shed_register does, but on several threads
+// at once if they allocate; what it allocates itself does not call it. Heaps of mallow/heap.h call it
+// as they grow, those with a reserve never. Without one, no call costs more.
 // 0, EINVAL (no function) or EEXIST (there is one, or one is being taken off). errno is kept.
 MW_API int mw_heartbeat_register(mw_heartbeat_function function, void *argument);
 
