@@ -292,8 +292,7 @@ void *mw_heap_realloc(struct mw_heap *heap, void *block, size_t size) {
     } else if (heap_resize_in_place(own->shared, &found, size)) {
         return block;
     }
-    const enum heap_effort effort =
-        found.kind >= HEAP_BLOCK_LARGE ? HEAP_EFFORT_MOVE_FAR : HEAP_EFFORT_MOVE;
+    const enum heap_effort effort = heap_move_effort(found.kind);
     heap_begin_effort();
     heap_begin_move(effort);
     void *const moved = mw_heap_malloc(heap, size);

@@ -58,7 +58,7 @@ MALLOW_INLINE void *resize_keep(struct process *process, const struct heap_block
 
 // Frees a block of a slab that has been copied; false: nothing done.
 MALLOW_INLINE bool resize_free_in_slab(struct process *process, const struct heap_block *found,
-                                void *block) {
+                                       void *block) {
     struct heap *const heap = heap_current();
     if (found->slab->used_count == 1 && heap_is_move_dear() &&
         heap_hand_on(&process->shared, heap, found)) {
@@ -83,7 +83,7 @@ MALLOW_INLINE bool resize_free_in_slab(struct process *process, const struct hea
 // Frees a block that has been copied. The new one may have taken the call's system call, and so
 // much besides that what can wait of this is left to later calls.
 MALLOW_INLINE void resize_free(struct process *process, const struct heap_block *found, void *block,
-                        uint64_t entries) {
+                               uint64_t entries) {
     if (found->kind == HEAP_BLOCK_HUGE) {
         const bool may_enter = os_entries(&process->os) == entries && heap_thread.effort == 0;
         if (huge_give_record(&process->huges, found->huge, (uintptr_t)block, may_enter)) {
@@ -172,8 +172,7 @@ MALLOW_INLINE void *resize_malloc(size_t size) {
 // Where a block of a kind moves to.
 MALLOW_INLINE void *resize_allocate(enum heap_block_kind kind, size_t size,
                                     struct api_layout layout, bool zeroed) {
-    const enum heap_effort effort =
-        kind >= HEAP_BLOCK_LARGE ? HEAP_EFFORT_MOVE_FAR : HEAP_EFFORT_MOVE;
+    const enum heap_effort effort = heap_move_effort(kind);
     heap_begin_move(effort);
     void *const moved = layout.alignment == 1 && !zeroed ? resize_malloc(size)
                                                          : api_allocate(size, layout, zeroed);

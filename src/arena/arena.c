@@ -190,7 +190,8 @@ struct arena_request {
 
 // Commits more of `arena` for a span, which is charged first.
 MALLOW_INLINE bool arena_take_grown_locked(struct arena_set *set, struct arena *arena,
-                                    const struct arena_request *request, struct arena_span *span) {
+                                           const struct arena_request *request,
+                                           struct arena_span *span) {
     size_t bytes = (size_t)request->slice_count << MALLOW_SLICE_SHIFT;
     size_t slice = 0;
     if (arena->slice_count == 0) {

@@ -283,14 +283,14 @@ MALLOW_INLINE bool map_find_and_take(struct chunk_map *map, unsigned slice_count
 }
 
 MALLOW_INTERNAL MALLOW_NO_FOLD bool
-chunk_map_find_and_take(struct chunk_map *map, unsigned slice_count,
-                                             unsigned align_slices, struct chunk_taken *taken) {
+chunk_map_find_and_take(struct chunk_map *map, unsigned slice_count, unsigned align_slices,
+                        struct chunk_taken *taken) {
     return map_find_and_take(map, slice_count, align_slices, taken);
 }
 
 MALLOW_INTERNAL MALLOW_NO_FOLD bool
-chunk_map_take_elsewhere(struct chunk_map *map, unsigned slice_count,
-                                              unsigned align_slices, struct chunk_taken *taken) {
+chunk_map_take_elsewhere(struct chunk_map *map, unsigned slice_count, unsigned align_slices,
+                         struct chunk_taken *taken) {
     return map_find_and_take(map, slice_count, align_slices, taken);
 }
 

@@ -168,15 +168,15 @@ MALLOW_INLINE void heap_switch(const struct heap *heap) {
 // can wait for a later call looks first. So no call does several such things that need not be done
 // in one.
 enum heap_effort {
-    HEAP_EFFORT_LOOK = 1,    // at what others have freed, or left
-    HEAP_EFFORT_MOVE = 3,    // the allocation is for a block that moves
+    HEAP_EFFORT_LOOK = 1,     // at what others have freed, or left
+    HEAP_EFFORT_MOVE = 3,     // the allocation is for a block that moves
     HEAP_EFFORT_MOVE_FAR = 4, // the same out of a span or a mapping of its own
-    HEAP_EFFORT_POST = 2,    // a slab posted by others
-    HEAP_EFFORT_RELEASE = 2, // a slab, or a large block, given up
-    HEAP_EFFORT_SETTLE = 2,  // a piece of what is owed
+    HEAP_EFFORT_POST = 2,     // a slab posted by others
+    HEAP_EFFORT_RELEASE = 2,  // a slab, or a large block, given up
+    HEAP_EFFORT_SETTLE = 2,   // a piece of what is owed
     HEAP_EFFORT_HUGE = 3,
-    HEAP_EFFORT_SPAN = 5,    // one taken
-    HEAP_EFFORT_GROWTH = 3,  // besides: memory was committed for it
+    HEAP_EFFORT_SPAN = 5,     // one taken
+    HEAP_EFFORT_GROWTH = 3,   // besides: memory was committed for it
 };
 
 MALLOW_INLINE void heap_begin_effort(void) {
@@ -470,6 +470,10 @@ struct heap_block {
     size_t index; // of the block in its slab
     size_t usable_bytes;
 };
+
+MALLOW_INLINE enum heap_effort heap_move_effort(enum heap_block_kind kind) {
+    return kind >= HEAP_BLOCK_LARGE ? HEAP_EFFORT_MOVE_FAR : HEAP_EFFORT_MOVE;
+}
 
 // Identifies any 64-bit value. Kind NONE: not the start of a live block, as far as that can be told
 // without a lock: exact for a pointer that the caller may use.

@@ -53,6 +53,40 @@ static inline struct slab *heap_world_adopt_slab(struct heap *heap, unsigned cla
     return heap_adopt_slab(heap, class_index, &work);
 }
 
+static inline struct slab *heap_world_slab_of(struct heap_world *world, uintptr_t address) {
+    return heap_identify(&world->shared, address).slab;
+}
+
+// As a thread that does not own the slab would.
+static inline void heap_world_free_elsewhere(struct heap_world *world, uintptr_t address) {
+    struct slab *const slab = heap_world_slab_of(world, address);
+    heap_begin_effort();
+    heap_free_remote(&world->shared, slab, arena_remote_of(&world->arena.arenas, slab),
+                     slab_index_of(slab, address));
+}
+
+static inline unsigned heap_world_posts(const struct heap *heap) {
+    unsigned count = 0;
+    const struct slab_remote *post = atomic_load(&heap->ready);
+    for (; post != NULL; post = atomic_load(&post->next_posted)) {
+        count++;
+    }
+    return count;
+}
+
+// All that are waiting to be collected.
+static inline unsigned heap_world_posts_waiting(const struct heap *heap) {
+    unsigned count = heap_world_posts(heap);
+    const struct slab_remote *const lists[] = {heap->taken, heap->later};
+    for (unsigned i = 0; i < 2; i++) {
+        for (const struct slab_remote *post = lists[i]; post != NULL;
+             post = atomic_load(&post->next_posted)) {
+            count++;
+        }
+    }
+    return count;
+}
+
 // As the slow path of free does: what is near the fast path first. How far that came.
 static inline enum heap_near heap_world_free(struct heap_world *world, struct heap *heap,
                                              uintptr_t address) {

@@ -22,10 +22,6 @@ static int end(void **state) {
     return 0;
 }
 
-static struct slab *slab_of(uintptr_t address) {
-    return heap_identify(&world.shared, address).slab;
-}
-
 // Three slabs or so of 8 KiB blocks, all but the last of them full.
 static void allocate_many(void) {
     assert_true(size_class_capacity(size_class_of(BYTES)) >= CLASS_BLOCKS);
@@ -35,36 +31,6 @@ static void allocate_many(void) {
     }
 }
 
-// As a thread that does not own the slab would.
-static void free_elsewhere(uintptr_t address) {
-    struct slab *const slab = slab_of(address);
-    heap_begin_effort();
-    heap_free_remote(&world.shared, slab, arena_remote_of(&world.arena.arenas, slab),
-                     slab_index_of(slab, address));
-}
-
-static unsigned posts(const struct heap *of) {
-    unsigned count = 0;
-    const struct slab_remote *post = atomic_load(&of->ready);
-    for (; post != NULL; post = atomic_load(&post->next_posted)) {
-        count++;
-    }
-    return count;
-}
-
-// All that are waiting to be collected.
-static unsigned posts_waiting(const struct heap *of) {
-    unsigned count = posts(of);
-    const struct slab_remote *const lists[] = {of->taken, of->later};
-    for (unsigned i = 0; i < 2; i++) {
-        for (const struct slab_remote *post = lists[i]; post != NULL;
-             post = atomic_load(&post->next_posted)) {
-            count++;
-        }
-    }
-    return count;
-}
-
 static void free_again(void *argument) {
     (void)heap_free(&world.shared, heap, *(const uintptr_t *)argument);
 }
@@ -72,13 +38,13 @@ static void free_again(void *argument) {
 // For a block that moves nothing is collected, not even of the class, by a call that opens a slab.
 CASE(the_allocation_for_a_block_that_moves_leaves_others_frees_alone) {
     allocate_many();
-    free_elsewhere(blocks[0]);
-    free_elsewhere(blocks[1]);
+    heap_world_free_elsewhere(&world, blocks[0]);
+    heap_world_free_elsewhere(&world, blocks[1]);
     heap_begin_move(HEAP_EFFORT_MOVE);
     assert_true(heap_allocate(heap, 20000, false) != 0);
     assert_true(heap_thread.effort >= HEAP_EFFORT_SPAN + HEAP_EFFORT_MOVE);
     heap_end_move(HEAP_EFFORT_MOVE);
-    assert_int_equal(posts_waiting(heap), 1);
+    assert_int_equal(heap_world_posts_waiting(heap), 1);
     assert_int_equal(heap_thread.effort, HEAP_EFFORT_SPAN);
     heap_begin_effort();
     assert_int_equal(heap_thread.effort, 0);
@@ -96,35 +62,35 @@ static void use_up_current(void) {
 // Nor by one that takes a queued slab, although other such calls collect for a while.
 CASE(a_move_that_takes_a_queued_slab_leaves_others_frees_alone) {
     allocate_many();
-    free_elsewhere(blocks[0]);
+    heap_world_free_elsewhere(&world, blocks[0]);
     assert_true(heap_free(&world.shared, heap, blocks[CLASS_BLOCKS])); // queues its slab
     heap->drain_count = 2;
     heap_begin_move(HEAP_EFFORT_MOVE);
     use_up_current();
     heap_end_move(HEAP_EFFORT_MOVE);
     assert_int_equal(heap->drain_count, 2);
-    assert_int_equal(posts_waiting(heap), 1);
+    assert_int_equal(heap_world_posts_waiting(heap), 1);
     assert_true(heap_free(&world.shared, heap, blocks[2 * CLASS_BLOCKS]));
     use_up_current();
     assert_int_equal(heap->drain_count, 1);
-    assert_int_equal(posts_waiting(heap), 0);
+    assert_int_equal(heap_world_posts_waiting(heap), 0);
     heap_world_check(&world, heap);
 }
 
 // However long that has been so: a cheap call collects then, in the place of one that opens a slab.
 CASE(what_moves_leave_alone_for_long_is_collected_by_a_cheap_call) {
     allocate_many();
-    free_elsewhere(blocks[0]);
+    heap_world_free_elsewhere(&world, blocks[0]);
     assert_false(heap_is_late(heap));
     for (unsigned i = 0; i < MALLOW_LATE_CALLS; i++) {
         heap_begin_move(HEAP_EFFORT_MOVE);
         use_up_current();
         heap_end_move(HEAP_EFFORT_MOVE);
     }
-    assert_int_equal(posts_waiting(heap), 1);
+    assert_int_equal(heap_world_posts_waiting(heap), 1);
     assert_true(heap_is_late(heap));
     heap_collect_late(heap);
-    assert_int_equal(posts_waiting(heap), 0);
+    assert_int_equal(heap_world_posts_waiting(heap), 0);
     assert_false(heap_is_late(heap));
     heap_world_check(&world, heap);
 }
@@ -132,9 +98,9 @@ CASE(what_moves_leave_alone_for_long_is_collected_by_a_cheap_call) {
 // What a move that has been dear enough leaves to later calls: a slab with one block left.
 CASE(the_last_block_of_a_slab_can_be_handed_on_and_the_slab_is_given_up_later) {
     allocate_many();
-    struct slab *const slab = slab_of(blocks[0]);
+    struct slab *const slab = heap_world_slab_of(&world, blocks[0]);
     unsigned of_slab = 0;
-    while (of_slab < MANY && slab_of(blocks[of_slab]) == slab) {
+    while (of_slab < MANY && heap_world_slab_of(&world, blocks[of_slab]) == slab) {
         of_slab++;
     }
     assert_in_range(of_slab, 2, MANY - 1);
@@ -146,18 +112,18 @@ CASE(the_last_block_of_a_slab_can_be_handed_on_and_the_slab_is_given_up_later) {
     assert_true(heap_free(&world.shared, heap, blocks[1]));
     found = heap_identify(&world.shared, blocks[0]);
     assert_false(heap_hand_on(&world.shared, &heap_empty, &found)); // not its slab
-    assert_false(heap_hand_on(&world.shared, heap, &found)); // it would be the spare one
-    heap->spare = slab_of(blocks[MANY - 1]); // stands for one that is there
+    assert_false(heap_hand_on(&world.shared, heap, &found));        // it would be the spare one
+    heap->spare = heap_world_slab_of(&world, blocks[MANY - 1]);     // stands for one that is there
     assert_true(heap_hand_on(&world.shared, heap, &found));
     heap->spare = NULL;
-    assert_int_equal(posts_waiting(heap), 1);
+    assert_int_equal(heap_world_posts_waiting(heap), 1);
     assert_int_equal(heap_identify(&world.shared, blocks[0]).kind, HEAP_BLOCK_NONE);
     assert_true(unit_dies(free_again, &blocks[0], "double free"));
     found = heap_identify(&world.shared, blocks[MANY - 1]); // of the current slab
     assert_false(heap_hand_on(&world.shared, heap, &found));
     const size_t free_slices = world.arena.arenas.primary.free_slices;
     (void)heap_drain(heap, 1, true);
-    assert_int_equal(posts_waiting(heap), 0);
+    assert_int_equal(heap_world_posts_waiting(heap), 0);
     assert_true(world.arena.arenas.primary.free_slices > free_slices);
     heap_world_check(&world, heap);
 }
@@ -165,13 +131,13 @@ CASE(the_last_block_of_a_slab_can_be_handed_on_and_the_slab_is_given_up_later) {
 // The same of a block of a full slab, whatever else that holds.
 CASE(what_moves_out_of_a_full_slab_after_a_span_was_taken_is_collected_later) {
     allocate_many();
-    struct slab *const slab = slab_of(blocks[0]);
+    struct slab *const slab = heap_world_slab_of(&world, blocks[0]);
     assert_true(slab_owner(slab) & SLAB_OWNER_FULL);
     const struct heap_block found = heap_identify(&world.shared, blocks[0]);
     heap_begin_effort();
     heap_note_effort(HEAP_EFFORT_SPAN);
     heap_free_moved(&world.shared, heap, &found);
-    assert_int_equal(posts_waiting(heap), 1);
+    assert_int_equal(heap_world_posts_waiting(heap), 1);
     assert_true(slab_owner(slab) & SLAB_OWNER_FULL); // untouched
     assert_true(unit_dies(free_again, &blocks[0], "double free"));
     heap_begin_effort();
@@ -179,7 +145,7 @@ CASE(what_moves_out_of_a_full_slab_after_a_span_was_taken_is_collected_later) {
     assert_int_equal(slab->used_count, slab->capacity_count - 1);
     const struct heap_block second = heap_identify(&world.shared, blocks[1]);
     heap_free_moved(&world.shared, heap, &second); // of a call that has done little
-    assert_int_equal(posts_waiting(heap), 0);
+    assert_int_equal(heap_world_posts_waiting(heap), 0);
     assert_int_equal(slab->used_count, slab->capacity_count - 2);
     heap_world_check(&world, heap);
 }

@@ -32,14 +32,6 @@ static uintptr_t allocate(void) {
     return address;
 }
 
-// As a thread that does not own the slab would.
-static void free_elsewhere(uintptr_t address) {
-    struct slab *const slab = heap_fast_slab(heap, address);
-    heap_begin_effort();
-    heap_free_remote(&world.shared, slab, arena_remote_of(&world.arena.arenas, slab),
-                     slab_index_of(slab, address));
-}
-
 static _Atomic(uintptr_t) handed; // to the thread that frees it
 static atomic_bool hand_over;
 
@@ -55,7 +47,7 @@ static void *free_what_is_handed(void *argument) {
         const uintptr_t address = atomic_load(&handed);
         if (address != 0) {
             rest_a_little(&state);
-            free_elsewhere(address);
+            heap_world_free_elsewhere(&world, address);
             atomic_store(&handed, 0);
         }
     }
@@ -67,7 +59,7 @@ CASE(a_slab_that_is_freed_into_while_its_post_is_handled_is_on_no_list_twice) {
     uint64_t state = 1;
     struct slab *const slab = heap_fast_slab(heap, allocate()); // stays, with room
     struct slab_remote *const remote = arena_remote_of(&world.arena.arenas, slab);
-    free_elsewhere(allocate());
+    heap_world_free_elsewhere(&world, allocate());
     atomic_store(&hand_over, false);
     assert_int_equal(pthread_create(&thread, NULL, free_what_is_handed, NULL), 0);
     const time_t end_s = time(NULL) + 3; // where the two share a processor, few rounds have to do
@@ -84,7 +76,7 @@ CASE(a_slab_that_is_freed_into_while_its_post_is_handled_is_on_no_list_twice) {
         // What was not handled is posted, and known to be.
         assert_int_equal(atomic_load(&heap->ready) == remote, atomic_load(&remote->posted));
         if (atomic_load(&remote->posted) == 0) {
-            free_elsewhere(allocate());
+            heap_world_free_elsewhere(&world, allocate());
         }
     }
     atomic_store(&hand_over, true);

@@ -27,10 +27,6 @@ static int end(void **state) {
     return 0;
 }
 
-static struct slab *slab_of(uintptr_t address) {
-    return heap_identify(&world.shared, address).slab;
-}
-
 // Three slabs or so of 8 KiB blocks, all but the last of them full.
 static void allocate_many(void) {
     assert_true(size_class_capacity(size_class_of(BYTES)) >= CLASS_BLOCKS);
@@ -40,47 +36,17 @@ static void allocate_many(void) {
     }
 }
 
-// As a thread that does not own the slab would.
-static void free_elsewhere(uintptr_t address) {
-    struct slab *const slab = slab_of(address);
-    heap_begin_effort();
-    heap_free_remote(&world.shared, slab, arena_remote_of(&world.arena.arenas, slab),
-                     slab_index_of(slab, address));
-}
-
-static unsigned posts(const struct heap *of) {
-    unsigned count = 0;
-    const struct slab_remote *post = atomic_load(&of->ready);
-    for (; post != NULL; post = atomic_load(&post->next_posted)) {
-        count++;
-    }
-    return count;
-}
-
-// All that are waiting to be collected.
-static unsigned posts_waiting(const struct heap *of) {
-    unsigned count = posts(of);
-    const struct slab_remote *const lists[] = {of->taken, of->later};
-    for (unsigned i = 0; i < 2; i++) {
-        for (const struct slab_remote *post = lists[i]; post != NULL;
-             post = atomic_load(&post->next_posted)) {
-            count++;
-        }
-    }
-    return count;
-}
-
 CASE(a_slab_is_posted_once_however_many_of_its_blocks_are_freed) {
     allocate_many();
     for (unsigned i = 0; i < 4; i++) {
-        free_elsewhere(blocks[i]);
-        assert_int_equal(posts(heap), 1);
+        heap_world_free_elsewhere(&world, blocks[i]);
+        assert_int_equal(heap_world_posts(heap), 1);
         assert_int_equal(heap_identify(&world.shared, blocks[i]).kind, HEAP_BLOCK_NONE);
     }
-    const struct slab *const slab = slab_of(blocks[4]);
+    const struct slab *const slab = heap_world_slab_of(&world, blocks[4]);
     assert_int_equal(slab->used_count, slab->capacity_count); // not yet collected
     assert_int_equal(heap_drain(heap, 10, true), 1);
-    assert_int_equal(posts(heap), 0);
+    assert_int_equal(heap_world_posts(heap), 0);
     assert_int_equal(slab->used_count, slab->capacity_count - 4);
     assert_ptr_equal(heap_queue_first(heap, size_class_of(BYTES)), slab); // it was full
     assert_int_equal(heap_drain(heap, 10, true), 0);
@@ -89,15 +55,16 @@ CASE(a_slab_is_posted_once_however_many_of_its_blocks_are_freed) {
 
 CASE(draining_keeps_to_its_budget_and_the_rest_for_later) {
     allocate_many();
-    struct slab *const slabs[] = {slab_of(blocks[0]), slab_of(blocks[CLASS_BLOCKS]),
-                                  slab_of(blocks[MANY - 1])};
+    struct slab *const slabs[] = {heap_world_slab_of(&world, blocks[0]),
+                                  heap_world_slab_of(&world, blocks[CLASS_BLOCKS]),
+                                  heap_world_slab_of(&world, blocks[MANY - 1])};
     assert_true(slabs[0] != slabs[1] && slabs[1] != slabs[2]);
-    free_elsewhere(blocks[0]);
-    free_elsewhere(blocks[CLASS_BLOCKS]);
-    free_elsewhere(blocks[MANY - 1]);
-    assert_int_equal(posts(heap), 3);
+    heap_world_free_elsewhere(&world, blocks[0]);
+    heap_world_free_elsewhere(&world, blocks[CLASS_BLOCKS]);
+    heap_world_free_elsewhere(&world, blocks[MANY - 1]);
+    assert_int_equal(heap_world_posts(heap), 3);
     assert_int_equal(heap_drain(heap, 2, true), 2);
-    free_elsewhere(blocks[MANY - 2]);
+    heap_world_free_elsewhere(&world, blocks[MANY - 2]);
     unsigned rest = 0;
     unsigned count;
     while ((count = heap_drain(heap, 1, true)) > 0) {
@@ -106,8 +73,8 @@ CASE(draining_keeps_to_its_budget_and_the_rest_for_later) {
     assert_in_range(rest, 1, 2);
     for (unsigned i = 0; i < 3; i++) {
         assert_false(slab_owner(slabs[i]) & SLAB_OWNER_PENDING);
-        assert_false(slab_remote_any(arena_remote_of(&world.arena.arenas, slabs[i]),
-                                     MALLOW_SLAB_WORDS));
+        assert_false(
+            slab_remote_any(arena_remote_of(&world.arena.arenas, slabs[i]), MALLOW_SLAB_WORDS));
     }
     heap_world_check(&world, heap);
 }
@@ -119,7 +86,7 @@ static unsigned fill_a_slab(uintptr_t *many, unsigned count) {
         many[i] = heap_allocate(heap, SMALL, false);
     }
     unsigned first = 0;
-    while ((slab_owner(slab_of(many[first])) & SLAB_OWNER_FULL) == 0) {
+    while ((slab_owner(heap_world_slab_of(&world, many[first])) & SLAB_OWNER_FULL) == 0) {
         first++;
     }
     return first;
@@ -129,12 +96,12 @@ CASE(a_slab_with_more_words_than_a_call_may_collect_is_gone_on_with_by_the_next)
     enum { COUNT = 3000 };
     static uintptr_t many[COUNT];
     const unsigned first = fill_a_slab(many, COUNT);
-    struct slab *const slab = slab_of(many[first]);
+    struct slab *const slab = heap_world_slab_of(&world, many[first]);
     const unsigned used = slab->used_count;
     unsigned freed = 0;
     for (unsigned i = 0; i < COUNT; i++) {
-        if (slab_of(many[i]) == slab && slab_index_of(slab, many[i]) % 64 == 5) {
-            free_elsewhere(many[i]); // one in each word
+        if (heap_world_slab_of(&world, many[i]) == slab && slab_index_of(slab, many[i]) % 64 == 5) {
+            heap_world_free_elsewhere(&world, many[i]); // one in each word
             freed++;
         }
     }
@@ -158,15 +125,15 @@ CASE(a_full_slab_waits_until_a_good_part_of_it_is_free) {
     enum { COUNT = 3000 };
     static uintptr_t many[COUNT];
     const unsigned first = fill_a_slab(many, COUNT);
-    struct slab *const slab = slab_of(many[first]);
+    struct slab *const slab = heap_world_slab_of(&world, many[first]);
     const unsigned wanted = slab->capacity_count / MALLOW_WAIT_SHARE;
     unsigned freed = 0;
     for (unsigned i = first; freed < wanted; i++) {
-        if (slab_of(many[i]) != slab) {
+        if (heap_world_slab_of(&world, many[i]) != slab) {
             continue;
         }
         assert_true((slab_owner(slab) & SLAB_OWNER_FULL) != 0);
-        free_elsewhere(many[i]);
+        heap_world_free_elsewhere(&world, many[i]);
         freed++;
         if (freed < wanted / 2) {
             assert_int_equal(heap_drain(heap, 1, false), 1); // looked at, and put off
@@ -181,10 +148,10 @@ CASE(a_full_slab_waits_until_a_good_part_of_it_is_free) {
 
 CASE(a_slab_whose_blocks_were_all_freed_elsewhere_goes_back) {
     allocate_many();
-    struct slab *const slab = slab_of(blocks[0]);
-    for (unsigned i = 0; i < MANY && slab_of(blocks[i]) == slab; i++) {
+    struct slab *const slab = heap_world_slab_of(&world, blocks[0]);
+    for (unsigned i = 0; i < MANY && heap_world_slab_of(&world, blocks[i]) == slab; i++) {
         assert_int_equal(slab->kind, SLAB_BLOCKS);
-        free_elsewhere(blocks[i]);
+        heap_world_free_elsewhere(&world, blocks[i]);
     }
     assert_int_equal(slab->kind, SLAB_NONE);
     assert_int_equal(heap_drain(heap, 10, true), 1); // the post that is left finds nothing to do
@@ -194,9 +161,9 @@ CASE(a_slab_whose_blocks_were_all_freed_elsewhere_goes_back) {
 CASE(a_full_slab_that_others_have_emptied_goes_back_while_its_owner_sleeps) {
     struct heap *const other = heap_adopt_or_create(&world.shared);
     allocate_many();
-    struct slab *const slab = slab_of(blocks[0]);
+    struct slab *const slab = heap_world_slab_of(&world, blocks[0]);
     const uint32_t before = heap->slab_count;
-    for (unsigned i = 0; i < MANY && slab_of(blocks[i]) == slab; i++) {
+    for (unsigned i = 0; i < MANY && heap_world_slab_of(&world, blocks[i]) == slab; i++) {
         assert_true(heap_free(&world.shared, other, blocks[i]));
     }
     assert_int_equal(slab->kind, SLAB_NONE);
@@ -210,9 +177,9 @@ CASE(a_full_slab_that_others_have_emptied_goes_back_while_its_owner_sleeps) {
 CASE(a_thread_without_a_heap_gives_such_a_slab_up_too) {
     struct heap *const none = (struct heap *)(uintptr_t)&heap_empty;
     allocate_many();
-    struct slab *const slab = slab_of(blocks[0]);
+    struct slab *const slab = heap_world_slab_of(&world, blocks[0]);
     const uint32_t before = heap->slab_count;
-    for (unsigned i = 0; i < MANY && slab_of(blocks[i]) == slab; i++) {
+    for (unsigned i = 0; i < MANY && heap_world_slab_of(&world, blocks[i]) == slab; i++) {
         assert_true(heap_free(&world.shared, none, blocks[i]));
     }
     assert_int_equal(slab->kind, SLAB_NONE);
@@ -223,8 +190,8 @@ CASE(a_thread_without_a_heap_gives_such_a_slab_up_too) {
 
 CASE(a_full_slab_with_a_live_block_stays_as_it_was) {
     allocate_many();
-    struct slab *const slab = slab_of(blocks[0]);
-    free_elsewhere(blocks[0]);
+    struct slab *const slab = heap_world_slab_of(&world, blocks[0]);
+    heap_world_free_elsewhere(&world, blocks[0]);
     const uintptr_t owner = slab_owner(slab);
     assert_int_equal(owner, (uintptr_t)heap | SLAB_OWNER_FULL | SLAB_OWNER_PENDING);
     heap_release_full(&world.shared, slab);
@@ -237,8 +204,8 @@ CASE(a_full_slab_with_a_live_block_stays_as_it_was) {
 CASE(a_slab_is_held_by_its_own_heap_alone) {
     struct heap *const other = heap_adopt_or_create(&world.shared);
     allocate_many();
-    struct slab *const full = slab_of(blocks[0]);
-    struct slab *const current = slab_of(blocks[MANY - 1]);
+    struct slab *const full = heap_world_slab_of(&world, blocks[0]);
+    struct slab *const current = heap_world_slab_of(&world, blocks[MANY - 1]);
     assert_int_equal(heap_hold_slab(other, full), HEAP_HOLD_LOST);
     assert_int_equal(heap_hold_slab(heap, current), HEAP_HOLD_LISTED);
     heap_release_full(&world.shared, current); // is not full: nothing happens
@@ -254,7 +221,8 @@ CASE(a_slab_is_held_by_its_own_heap_alone) {
 
 CASE(an_allocation_takes_blocks_that_others_have_freed_before_fresh_memory) {
     allocate_many();
-    while (slab_of(heap_allocate(heap, BYTES, false)) == slab_of(blocks[MANY - 1])) {
+    while (heap_world_slab_of(&world, heap_allocate(heap, BYTES, false)) ==
+           heap_world_slab_of(&world, blocks[MANY - 1])) {
     } // the last slab is full as well
     struct slab *const current = heap_current_slab(heap, size_class_of(BYTES));
     uintptr_t last;
@@ -262,9 +230,9 @@ CASE(an_allocation_takes_blocks_that_others_have_freed_before_fresh_memory) {
         last = heap_allocate(heap, BYTES, false);
     } while (slab_count_used(current) < current->capacity_count);
     const size_t before = heap_world_slices_used(&world);
-    free_elsewhere(blocks[2]);
+    heap_world_free_elsewhere(&world, blocks[2]);
     assert_int_equal(heap_allocate(heap, BYTES, false), blocks[2]);
-    free_elsewhere(last);
+    heap_world_free_elsewhere(&world, last);
     (void)heap_allocate(heap, BYTES, false);
     assert_int_equal(heap_world_slices_used(&world), before);
     heap_world_check(&world, heap);
@@ -275,21 +243,21 @@ CASE(an_allocation_takes_blocks_that_others_have_freed_before_fresh_memory) {
 CASE(a_posted_slab_of_another_class_waits_for_a_call_with_little_to_do) {
     enum { OTHER = 20000, CALLS = 8 };
     allocate_many();
-    struct slab *const slab = slab_of(blocks[0]);
+    struct slab *const slab = heap_world_slab_of(&world, blocks[0]);
     for (unsigned i = 0; i + 1 < CLASS_BLOCKS; i++) {
-        free_elsewhere(blocks[i]);
+        heap_world_free_elsewhere(&world, blocks[i]);
     }
     const uint32_t before = heap->slab_count;
     uintptr_t other = heap_allocate(heap, OTHER, false);
     assert_int_equal(heap->slab_count, before + 1);
-    assert_int_equal(posts_waiting(heap), 1);
+    assert_int_equal(heap_world_posts_waiting(heap), 1);
     assert_true((slab_owner(slab) & SLAB_OWNER_PENDING) != 0);
     assert_int_equal(heap->skipped_count, 1);
     for (unsigned i = 0; i < CALLS; i++) {
         other = heap_allocate(heap, OTHER, false);
         assert_true(other != 0);
     }
-    assert_int_equal(posts_waiting(heap), 0);
+    assert_int_equal(heap_world_posts_waiting(heap), 0);
     assert_false(slab_owner(slab) & SLAB_OWNER_PENDING);
     assert_int_equal(heap->skipped_count, 0);
     heap_world_check(&world, heap);
@@ -298,11 +266,11 @@ CASE(a_posted_slab_of_another_class_waits_for_a_call_with_little_to_do) {
 // Where no such call comes, one that has left it often enough collects it all the same.
 CASE(a_posted_slab_does_not_wait_for_ever) {
     allocate_many();
-    free_elsewhere(blocks[0]);
-    free_elsewhere(blocks[1]);
+    heap_world_free_elsewhere(&world, blocks[0]);
+    heap_world_free_elsewhere(&world, blocks[1]);
     heap->skipped_count = MALLOW_CLASS_COUNT;
     assert_true(heap_allocate(heap, 20000, false) != 0);
-    assert_int_equal(posts(heap), 0);
+    assert_int_equal(heap_world_posts(heap), 0);
     assert_int_equal(heap->skipped_count, 0);
     heap_world_check(&world, heap);
 }
@@ -312,29 +280,29 @@ CASE(a_call_with_little_to_do_collects_for_an_ended_thread) {
     allocate_many();
     heap_abandon(heap);
     assert_true(heap_claim(heap));
-    free_elsewhere(blocks[0]);
-    free_elsewhere(blocks[CLASS_BLOCKS]);
+    heap_world_free_elsewhere(&world, blocks[0]);
+    heap_world_free_elsewhere(&world, blocks[CLASS_BLOCKS]);
     atomic_store(&heap->state, HEAP_ABANDONED);
     for (unsigned left = 2; left > 0; left--) {
         int work = MALLOW_CALL_WORK;
-        assert_int_equal(posts_waiting(heap), left);
+        assert_int_equal(heap_world_posts_waiting(heap), left);
         heap_begin_effort();
         heap_drain_ended(other, &work);
         assert_int_equal(work, 0);
     }
-    assert_int_equal(posts_waiting(heap), 0);
+    assert_int_equal(heap_world_posts_waiting(heap), 0);
     heap_world_check(&world, heap);
 }
 
 CASE(the_owner_that_frees_into_a_pending_slab_leaves_it_posted) {
     allocate_many();
-    struct slab *const slab = slab_of(blocks[0]);
-    free_elsewhere(blocks[0]);
-    free_elsewhere(blocks[1]);
+    struct slab *const slab = heap_world_slab_of(&world, blocks[0]);
+    heap_world_free_elsewhere(&world, blocks[0]);
+    heap_world_free_elsewhere(&world, blocks[1]);
     assert_true(heap_free(&world.shared, heap, blocks[2]));
     assert_true(slab_owner(slab) & SLAB_OWNER_PENDING);
     assert_int_equal(slab->used_count, slab->capacity_count - 1);
-    assert_int_equal(posts(heap), 1);
+    assert_int_equal(heap_world_posts(heap), 1);
     assert_int_equal(heap_drain(heap, 10, true), 1);
     assert_false(slab_owner(slab) & SLAB_OWNER_PENDING);
     assert_int_equal(slab->used_count, slab->capacity_count - 3);
@@ -361,8 +329,9 @@ static void free_first(void) {
 
 CASE(the_owner_finds_that_another_thread_has_freed_its_block) {
     allocate_many();
-    free_elsewhere(blocks[0]);
-    assert_true(slab_owner(slab_of(blocks[0])) & SLAB_OWNER_FULL); // not collected yet
+    heap_world_free_elsewhere(&world, blocks[0]);
+    assert_true(slab_owner(heap_world_slab_of(&world, blocks[0])) &
+                SLAB_OWNER_FULL); // not collected yet
     assert_true(stops(free_first));
 }
 
@@ -375,11 +344,11 @@ static struct slab *pending_slab(void) {
     small_count = 0;
     do {
         small[small_count] = heap_allocate_aligned(heap, 64, 16, false);
-        slab = slab_of(small[small_count++]);
+        slab = heap_world_slab_of(&world, small[small_count++]);
     } while (slab_word_index(slab) < 2);
-    assert_true(slab_is_current(slab) && slab == slab_of(small[0]));
+    assert_true(slab_is_current(slab) && slab == heap_world_slab_of(&world, small[0]));
     assert_true(heap_free(&world.shared, heap, small[0]));
-    free_elsewhere(small[1]);
+    heap_world_free_elsewhere(&world, small[1]);
     return slab;
 }
 
@@ -404,9 +373,9 @@ CASE(near_freeing_says_whether_more_than_a_bit_has_changed) {
     struct heap *const stranger = (struct heap *)(uintptr_t)nobody;
     assert_int_equal(heap_world_free(&world, stranger, small[72]), HEAP_NEAR_QUIET);
     allocate_many();
-    const unsigned before = posts(heap);
+    const unsigned before = heap_world_posts(heap);
     assert_int_equal(heap_world_free(&world, stranger, blocks[0]), HEAP_NEAR_MARKED);
-    assert_int_equal(posts(heap), before + 1);
+    assert_int_equal(heap_world_posts(heap), before + 1);
     assert_int_equal(heap_world_free(&world, stranger, blocks[1]), HEAP_NEAR_QUIET);
     assert_int_equal(heap_world_free(&world, heap, blocks[2]), HEAP_NEAR_NOT); // was full
     assert_int_equal(heap_world_free(&world, heap, blocks[3]), HEAP_NEAR_QUIET);
@@ -475,13 +444,13 @@ CASE(a_slab_that_all_others_have_freed_may_go_with_its_arena_before_its_post_is_
     const uintptr_t next = heap_allocate(heap, BYTES, false); // the slab is full
     assert_ptr_equal(arena_of(arenas, next), &arenas->primary);
     for (unsigned i = 0; i < capacity; i++) {
-        free_elsewhere(blocks[i]);
+        heap_world_free_elsewhere(&world, blocks[i]);
     }
-    assert_int_equal(posts(heap), 1);
+    assert_int_equal(heap_world_posts(heap), 1);
     (void)arena_purge_all(arenas);
     assert_null(arenas->secondary);
     assert_int_equal(heap_drain(heap, 10, true), 1);
-    assert_int_equal(posts_waiting(heap), 0);
+    assert_int_equal(heap_world_posts_waiting(heap), 0);
     heap_world_check(&world, heap);
 }
 
@@ -497,7 +466,7 @@ CASE(a_pending_slab_with_a_block_freed_twice_is_not_given_up) {
 }
 
 static void free_the_last_elsewhere(void) {
-    struct slab *const slab = slab_of(small[0]);
+    struct slab *const slab = heap_world_slab_of(&world, small[0]);
     heap_free_remote(&world.shared, slab, arena_remote_of(&world.arena.arenas, slab),
                      slab_index_of(slab, small[small_count - 1]));
 }
@@ -513,19 +482,19 @@ CASE(a_post_follows_a_slab_that_has_moved_to_another_heap) {
     assert_true(heap_prepare_class(other, size_class_of(BYTES)));
     allocate_many();
     assert_true(heap_free(&world.shared, heap, blocks[3]));
-    struct slab *const slab = slab_of(blocks[0]);
+    struct slab *const slab = heap_world_slab_of(&world, blocks[0]);
     heap_abandon(heap);
     assert_true(heap_claim(heap)); // so that the free below only posts
-    free_elsewhere(blocks[0]);
-    assert_int_equal(posts(heap), 1);
+    heap_world_free_elsewhere(&world, blocks[0]);
+    assert_int_equal(heap_world_posts(heap), 1);
     heap_queue_remove(heap, slab);
     heap->slab_count--;
     other->slab_count++;
     slab_change_owner(slab, (uintptr_t)other | SLAB_OWNER_QUEUED);
     heap_queue_push(other, slab);
     heap_world_unclaim(heap); // finds that the slab has moved
-    assert_int_equal(posts(heap), 0);
-    assert_int_equal(posts(other), 1);
+    assert_int_equal(heap_world_posts(heap), 0);
+    assert_int_equal(heap_world_posts(other), 1);
     assert_int_equal(heap_drain(other, 10, true), 1);
     assert_int_equal(slab->used_count, slab->capacity_count - 2);
     heap_world_check(&world, heap);
@@ -538,17 +507,17 @@ CASE(a_post_of_a_slab_that_fills_in_another_heap_does_not_wait) {
     struct slab *slab = NULL;
     for (unsigned i = 0; i < COUNT; i++) {
         const uintptr_t block = heap_allocate(heap, SMALL, false);
-        slab = slab == NULL && i > COUNT / 4 ? slab_of(block) : slab;
+        slab = slab == NULL && i > COUNT / 4 ? heap_world_slab_of(&world, block) : slab;
     }
     assert_true((slab_owner(slab) & SLAB_OWNER_FULL) != 0);
-    free_elsewhere(slab->start_address);
+    heap_world_free_elsewhere(&world, slab->start_address);
     assert_int_equal(heap_drain(heap, 1, false), 1);
-    assert_int_equal(posts(other), 0); // put off: little of it is free
+    assert_int_equal(heap_world_posts(other), 0); // put off: little of it is free
     heap->slab_count--;
     other->slab_count++;
     slab_change_owner(slab, (uintptr_t)other | SLAB_OWNER_FULL);
     assert_int_equal(heap_drain(heap, 1, false), 1);
-    assert_int_equal(posts(other), 1);
+    assert_int_equal(heap_world_posts(other), 1);
     assert_int_equal(heap_drain(other, 1, true), 1);
     assert_int_equal(slab->used_count, slab->capacity_count - 1);
     heap_world_check(&world, heap);
@@ -559,8 +528,8 @@ CASE(a_free_into_the_heap_of_an_ended_thread_is_collected_at_once) {
     allocate_many();
     heap_abandon(heap);
     for (unsigned i = 0; i < MANY; i++) {
-        free_elsewhere(blocks[i]);
-        assert_int_equal(posts(heap), 0);
+        heap_world_free_elsewhere(&world, blocks[i]);
+        assert_int_equal(heap_world_posts(heap), 0);
         assert_int_equal(atomic_load(&heap->state), HEAP_ABANDONED);
         heap_world_check(&world, heap);
     }
@@ -580,25 +549,26 @@ CASE(a_free_into_the_heap_of_an_ended_thread_collects_within_its_budget) {
     assert_true(heap_claim(heap));
     unsigned posted = 0;
     for (unsigned i = 0; i < COUNT; i++) {
-        if (slab_of(many[i]) != slab_of(many[(i + 1) % COUNT])) {
-            free_elsewhere(many[i]);
+        if (heap_world_slab_of(&world, many[i]) !=
+            heap_world_slab_of(&world, many[(i + 1) % COUNT])) {
+            heap_world_free_elsewhere(&world, many[i]);
             many[i] = 0;
             posted++;
         }
     }
-    assert_true(posted > 30 && posts(heap) == posted);
+    assert_true(posted > 30 && heap_world_posts(heap) == posted);
     heap_world_unclaim(heap);
-    const unsigned before = posts_waiting(heap);
+    const unsigned before = heap_world_posts_waiting(heap);
     assert_in_range(before, posted - LEFT, posted - 1);
     assert_true(heap_free(&world.shared, (struct heap *)(uintptr_t)&heap_empty, many[0]));
-    assert_in_range(posts_waiting(heap), before - LEFT, before - 1);
+    assert_in_range(heap_world_posts_waiting(heap), before - LEFT, before - 1);
     assert_int_equal(atomic_load(&heap->state), HEAP_ABANDONED);
     for (unsigned i = 1; i < COUNT; i++) { // the rest is collected by those that follow
         if (many[i] != 0) {
             assert_true(heap_free(&world.shared, (struct heap *)(uintptr_t)&heap_empty, many[i]));
         }
     }
-    assert_int_equal(posts_waiting(heap), 0);
+    assert_int_equal(heap_world_posts_waiting(heap), 0);
     assert_int_equal(heap->slab_count, 0);
     assert_int_equal(heap_world_slices_used(&world), 0);
 }
@@ -659,11 +629,11 @@ CASE(nothing_is_lost_when_threads_free_what_others_allocate) {
     }
     for (struct heap *at = atomic_load(&world.shared.heaps); at != NULL; at = at->next_heap) {
         // What was posted while somebody was at work in it waits for whoever is there next.
-        while (atomic_load(&at->state) == HEAP_ABANDONED && posts_waiting(at) != 0) {
+        while (atomic_load(&at->state) == HEAP_ABANDONED && heap_world_posts_waiting(at) != 0) {
             assert_true(heap_claim(at));
             heap_world_unclaim(at);
         }
-        assert_int_equal(posts_waiting(at), 0);
+        assert_int_equal(heap_world_posts_waiting(at), 0);
         assert_int_equal(at->slab_count, 0);
         heap_world_check(&world, at);
     }
