@@ -4,6 +4,7 @@
 
 // A slab without a free block: what malloc finds where there is no slab.
 static const struct slab heap_empty_slab = {
+    .class_index = MALLOW_CLASS_COUNT, // no class's
     .word = (uint64_t *)(uintptr_t)&heap_empty_slab.bits[0],
 };
 

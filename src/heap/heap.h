@@ -10,7 +10,7 @@
 // Threads  its thread alone, except `ready` (any thread pushes) and `state`. The heap of a thread
 //          that has ended belongs to whoever moves its state from ABANDONED to CLAIMED.
 // Holds    direct[u] = current[class of u granules], or the empty slab where there is none, or it
-//          rests (heap_rest.h)
+//          rests (heap_rest.h); of a guest, which has none, its host's current slab
 //          a slab on queue[c] has owner == this heap without flags, class c, and is not current
 #ifndef MALLOW_HEAP_HEAP_H
 #define MALLOW_HEAP_HEAP_H
@@ -72,6 +72,8 @@ struct heap {
     struct slab_remote *later;                      // those that had too few free blocks
     _Atomic(uint32_t) busy;                         // heap_gate.h: 1 while the thread is at work
     _Atomic(uint32_t) visit;                        // enum heap_gate; written by others too
+    uint32_t guests;                                // classes that are guests: see heap_seat
+    uint32_t seats;                                 // those, their hosts, and some that were hosts
     uint32_t refilled_count;                        // full slabs that got free blocks
     uint32_t skipped_count;                         // calls since that left posted slabs alone
     uint32_t drain_count;                           // calls that take a queued slab and yet collect
@@ -276,11 +278,13 @@ MALLOW_INLINE void heap_check_word(const struct heap *heap, const struct slab *s
 // or prepares some. At most one system call, mostly none.
 MALLOW_INTERNAL void heap_settle_slow(struct heap_shared *shared, uint64_t entries);
 
+MALLOW_INLINE bool heap_owes(const struct heap_shared *shared) {
+    return huge_owes(shared->huges) || huge_is_loose(shared->huges) || arena_owes(shared->arenas);
+}
+
 MALLOW_INLINE void heap_settle(struct heap_shared *shared, uint64_t entries) {
     if (unlikely(arena_is_low(shared->arenas) || meta_is_low(shared->meta) ||
-                 (heap_thread.effort < MALLOW_CALL_EFFORT &&
-                  (huge_owes(shared->huges) || huge_is_loose(shared->huges) ||
-                   arena_owes(shared->arenas))))) {
+                 (heap_thread.effort < MALLOW_CALL_EFFORT && heap_owes(shared)))) {
         heap_settle_slow(shared, entries);
     }
 }
@@ -380,13 +384,15 @@ MALLOW_INLINE struct heap_medium *heap_medium_of(const struct heap *heap) {
 // What rests, in the class's place; NULL if nothing does.
 MALLOW_INTERNAL struct slab *heap_resting_slab(const struct heap *heap, unsigned class_index);
 // The current slab of a class with a fast path, which serves so many granules; NULL: there is none.
+// A guest's place leads to one of another class.
 MALLOW_INLINE struct slab *heap_current_direct(const struct heap *heap, unsigned class_index,
                                                size_t granules) {
     struct slab *const slab = __atomic_load_n(&heap->direct[granules], __ATOMIC_ACQUIRE);
-    if (likely(slab != heap_empty.direct[0])) {
+    if (likely(__atomic_load_n(&slab->class_index, __ATOMIC_RELAXED) == class_index)) {
         return slab;
     }
-    return likely(__atomic_load_n(&heap->resting, __ATOMIC_RELAXED) == NULL)
+    return slab != heap_empty.direct[0] ||
+                   likely(__atomic_load_n(&heap->resting, __ATOMIC_RELAXED) == NULL)
                ? NULL
                : heap_resting_slab(heap, class_index);
 }
@@ -417,6 +423,20 @@ heap_may_adopt_first(const struct heap_shared *shared, unsigned class_index) {
 // Makes room for the places of a medium class; false: no memory.
 MALLOW_INTERNAL bool heap_prepare_class(struct heap *heap, unsigned class_index);
 MALLOW_INTERNAL void heap_set_current(struct heap *heap, unsigned class_index, struct slab *slab);
+// Guests: in a process of many heaps, what a heap has little of several classes of one doubling
+// lies in a slab of the doubling's largest, their host, whose place theirs leads to. So a heap of
+// few blocks in many sizes does not hold a slab of each. A class without a slab of its own, of
+// those that have a fast path, is seated: `*class_index` becomes the class to take from. That is
+// itself once it finds the host's slab used up: a class that takes much finds that soon. Returns
+// the host's current slab; NULL if it has none, or the class stays itself. Both between enter and
+// leave (heap_gate.h).
+MALLOW_INLINE bool heap_is_crowded(const struct heap_shared *shared) {
+    return atomic_load_explicit(&shared->heap_count, memory_order_relaxed) >= MALLOW_CROWD_HEAPS;
+}
+MALLOW_INTERNAL struct slab *heap_seat(const struct heap *heap, unsigned *class_index);
+// Leads malloc of a class to its host's current slab, for as long as that is current, does not
+// rest, and the class has none of its own.
+MALLOW_INTERNAL void heap_seat_guest(struct heap *heap, unsigned class_index, struct slab *slab);
 // Keeps malloc's fast path from the class's current slab, or leads it to `slab` again
 // (heap_rest.h).
 MALLOW_INTERNAL void heap_hide_current(struct heap *heap, unsigned class_index);
@@ -437,6 +457,10 @@ MALLOW_INTERNAL void heap_queue_remove(struct heap *heap, struct slab *slab);
 // freed any of them as well.
 MALLOW_INTERNAL void heap_check_twice(const struct slab *slab, const struct slab_remote *remote,
                                       unsigned word_index);
+// Whether other classes may take from the class's current slab, or it from another's.
+MALLOW_INLINE bool heap_is_seated(const struct heap *heap, unsigned class_index) {
+    return class_index < MALLOW_DIRECT_CLASS_COUNT && (heap->seats >> class_index & 1) != 0;
+}
 // Takes the class's current slab out of its place if it is wholly free; else NULL. The caller
 // releases it, or uses its span.
 MALLOW_INTERNAL struct slab *heap_detach_spare(struct heap *heap, unsigned class_index);

@@ -131,6 +131,8 @@ MALLOW_INTERNAL void heap_forget(struct heap *heap) {
         __atomic_store_n(&heap->resting->slabs[i], NULL, __ATOMIC_RELAXED); // visitors read them
     }
     heap->spare = NULL;
+    heap->guests = 0;
+    heap->seats = 0;
     heap->refused = HEAP_NOT_REFUSED;
     heap->attention = false;
     heap_count_thin(heap);
@@ -223,8 +225,9 @@ MALLOW_INLINE struct heap *adopt_claim(struct heap *heap, unsigned class_index,
 // that collects it has no time to open a slab as well.
 MALLOW_INTERNAL MALLOW_NOINLINE struct slab *heap_adopt_slab(struct heap *heap,
                                                              unsigned class_index, int *work) {
-    // A slab of several slices costs most to open, if none is found.
-    const unsigned budget = class_index < MALLOW_DIRECT_CLASS_COUNT ? MALLOW_ADOPT_BUDGET : 1;
+    // A slab of several slices costs most to open, if none is found; guests cost something besides.
+    const bool dear = class_index >= MALLOW_DIRECT_CLASS_COUNT || heap_is_crowded(heap->shared);
+    const unsigned budget = dear ? 1 : MALLOW_ADOPT_BUDGET;
     struct heap *const from = adopt_claim(heap, class_index, budget);
     if (from == NULL) {
         return NULL;

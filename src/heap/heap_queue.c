@@ -22,22 +22,75 @@ static void queue_set_direct(struct heap *heap, unsigned class_index, struct sla
     }
 }
 
-// Puts `slab`, or the empty slab, in the current one's place.
-static void queue_set_place(struct heap *heap, unsigned class_index, struct slab *slab) {
-    if (class_index >= MALLOW_DIRECT_CLASS_COUNT) {
-        heap_medium_of(heap)->current[class_index - MALLOW_DIRECT_CLASS_COUNT] =
-            slab != heap_empty.direct[0] ? slab : NULL;
-        return;
+// The class's slab leaves its place, or the class has one of its own.
+static MALLOW_NOINLINE void queue_dismiss(struct heap *heap, unsigned class_index) {
+    uint32_t leaving = heap->guests & size_class_guests(class_index);
+    heap->guests &= ~(leaving | UINT32_C(1) << class_index);
+    heap->seats &= ~(leaving | UINT32_C(1) << class_index);
+    // From the host's last place down, which has as many places as each guest.
+    const unsigned granules = size_class_granules(class_index);
+    struct slab **const end = &heap->direct[size_class_bytes(class_index) >> MALLOW_GRANULE_SHIFT];
+    struct slab *const none = heap_empty.direct[0];
+    for (; leaving != 0; leaving &= leaving - 1) {
+        struct slab **const last = end - (class_index - bits_lowest(leaving)) * granules;
+        for (struct slab **place = last - granules; place != last;) {
+            __atomic_store_n(++place, none, __ATOMIC_RELEASE);
+        }
     }
+}
+
+// Leads the fast path to `slab`, or to the empty slab, for the class, and for no guest of it.
+static void queue_lead(struct heap *heap, unsigned class_index, struct slab *slab) {
     queue_set_direct(heap, class_index, slab);
+    if (unlikely((heap->seats >> class_index & 1) != 0)) {
+        queue_dismiss(heap, class_index);
+    }
+}
+
+MALLOW_INTERNAL MALLOW_NOINLINE struct slab *heap_seat(const struct heap *heap,
+                                                       unsigned *class_index) {
+    const unsigned host = size_class_host(*class_index);
+    if (host == *class_index || heap->queue[*class_index] != NULL) {
+        return NULL;
+    }
+    struct slab *const slab = heap_current_slab(heap, host);
+    // For a block that moves, what others have freed in it stays there.
+    if (slab != NULL && slab_is_out(slab) && !slab_can_open(slab) &&
+        ((slab_owner(slab) & SLAB_OWNER_PENDING) == 0 || heap_thread.first_effort != 0)) {
+        return NULL;
+    }
+    *class_index = host;
+    return slab;
+}
+
+MALLOW_INTERNAL MALLOW_NOINLINE void heap_seat_guest(struct heap *heap, unsigned class_index,
+                                                     struct slab *slab) {
+    heap->guests |= UINT32_C(1) << class_index;
+    heap->seats |= UINT32_C(1) << class_index | UINT32_C(1) << size_class_host(class_index);
+    queue_set_direct(heap, class_index, slab);
+}
+
+static MALLOW_NOINLINE void queue_set_small_place(struct heap *heap, unsigned class_index,
+                                                  struct slab *slab) {
+    queue_lead(heap, class_index, slab);
     struct heap_resting *const resting = __atomic_load_n(&heap->resting, __ATOMIC_RELAXED);
     if (unlikely(resting != NULL)) {
         __atomic_store_n(&resting->slabs[class_index], NULL, __ATOMIC_RELEASE);
     }
 }
 
+// Puts `slab`, or the empty slab, in the current one's place.
+MALLOW_INLINE void queue_set_place(struct heap *heap, unsigned class_index, struct slab *slab) {
+    if (class_index < MALLOW_DIRECT_CLASS_COUNT) {
+        queue_set_small_place(heap, class_index, slab);
+    } else {
+        heap_medium_of(heap)->current[class_index - MALLOW_DIRECT_CLASS_COUNT] =
+            slab != heap_empty.direct[0] ? slab : NULL;
+    }
+}
+
 MALLOW_INTERNAL void heap_hide_current(struct heap *heap, unsigned class_index) {
-    queue_set_direct(heap, class_index, heap_empty.direct[0]);
+    queue_lead(heap, class_index, heap_empty.direct[0]);
 }
 
 MALLOW_INTERNAL void heap_show_current(struct heap *heap, unsigned class_index, struct slab *slab) {

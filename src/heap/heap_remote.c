@@ -172,6 +172,7 @@ static void heap_handle_post(struct heap *heap, struct slab *slab, struct slab_r
         atomic_store_explicit(&remote->posted, 0, memory_order_seq_cst);
         if (!slab_remote_is_posted(slab) ||
             atomic_exchange_explicit(&remote->posted, 1, memory_order_seq_cst) != 0) {
+            heap_note_effort(HEAP_EFFORT_POST);
             return;
         }
     }

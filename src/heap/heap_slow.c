@@ -29,7 +29,9 @@ static struct slab *heap_find_spare(struct heap *heap, unsigned slice_count, boo
     if (heap->spare == NULL && search) {
         const unsigned class_index = heap->steal_cursor;
         heap->steal_cursor = class_index + 1 < MALLOW_CLASS_COUNT ? class_index + 1 : 0;
-        heap->spare = heap_detach_spare(heap, class_index);
+        if (!heap_is_seated(heap, class_index)) { // or several classes would have to look again
+            heap->spare = heap_detach_spare(heap, class_index);
+        }
     }
     struct slab *const slab = heap->spare;
     if (slab == NULL || slab->slice_count != slice_count) {
@@ -40,24 +42,26 @@ static struct slab *heap_find_spare(struct heap *heap, unsigned slice_count, boo
 }
 
 // A span for a slab: that of a spare one, which saves the way to the arena and back, or one from
-// the arena.
-static void heap_take_slab_span(struct heap *heap, unsigned slice_count, bool search,
-                                struct arena_span *span) {
+// the arena. NULL: out of memory; else where its header is, as in `span`.
+static struct slab *heap_take_slab_span(struct heap *heap, unsigned slice_count, bool search,
+                                        struct arena_span *span) {
     struct slab *const spare = heap_find_spare(heap, slice_count, search);
     if (spare != NULL) {
         const uintptr_t address = bits_align_down(spare->start_address, MALLOW_SLICE_BYTES);
         slab_clear(spare);
         heap_note_effort(HEAP_EFFORT_LOOK);
         *span = (struct arena_span){.slab = spare, .address = address};
-        return;
+        return spare;
     }
     heap_take_span(heap, slice_count, 1, span);
-    if (span->slab != NULL) {
+    struct slab *const slab = span->slab;
+    if (slab != NULL) {
         atomic_fetch_add_explicit(&heap->slab_count, 1, memory_order_relaxed);
         if (span->zeroed && unlikely(heap_has_posts(heap))) {
             heap->drain_count = HEAP_DRAIN_CALLS;
         }
     }
+    return slab;
 }
 
 static struct slab *heap_fresh_slab(struct heap *heap, unsigned class_index) {
@@ -65,15 +69,15 @@ static struct slab *heap_fresh_slab(struct heap *heap, unsigned class_index) {
     // A call that has looked at something, or may have to see to what is kept, looks for none.
     const bool search = heap_thread.effort == 0 && !heap_is_way_due(heap->shared, slice_count);
     struct arena_span span;
-    heap_take_slab_span(heap, slice_count, search, &span);
-    if (span.slab == NULL) {
+    struct slab *const slab = heap_take_slab_span(heap, slice_count, search, &span);
+    if (slab == NULL) {
         return NULL;
     }
-    slab_init(span.slab, span.address, class_index, (uintptr_t)heap | SLAB_OWNER_QUEUED);
+    slab_init(slab, span.address, class_index, slice_count, (uintptr_t)heap | SLAB_OWNER_QUEUED);
     if (slice_count > 1) {
-        slab_set_zeroed(span.slab, span.zeroed ? ~UINT64_C(0) : 0);
+        slab_set_zeroed(slab, span.zeroed ? ~UINT64_C(0) : 0);
     }
-    return span.slab;
+    return slab;
 }
 
 // Looks for room in the current slab before it is opened further, or given up for another: blocks
@@ -151,7 +155,9 @@ static struct slab *heap_next_slab(struct heap *heap, unsigned class_index, int 
     if (slab != NULL) {
         return slab;
     }
-    if (unlikely(heap_may_adopt(heap, class_index))) {
+    if (heap_thread.effort == 0 && heap_is_seated(heap, class_index)) {
+        heap_note_effort(HEAP_EFFORT_LOOK); // they have to be seen off
+    } else if (unlikely(heap_may_adopt(heap, class_index))) {
         slab = heap_adopt_slab(heap, class_index, work);
     }
     if (slab == NULL) {
@@ -212,10 +218,13 @@ static void heap_end_open(struct heap *heap, uint64_t entries, int *work) {
     if (unlikely(heap->reserve != NULL)) {
         heap_drop_spare(heap);
     } else if (heap->spare == NULL) {
-        // What is prepared is so once for many calls: others' frees wait meanwhile.
-        if (heap_thread.effort == 0 && heap->reserve == heap->shared->reserve &&
-            arena_is_low(heap->shared->arenas) == ARENA_NOT_LOW &&
-            unlikely(heap_has_ended(heap->shared))) {
+        // What is prepared is so once for many calls: others' frees wait meanwhile, as they do for
+        // what is owed.
+        if (heap_thread.effort != 0) {
+            heap_note_effort(HEAP_EFFORT_POST); // it has collected, say, and opened
+        } else if (heap->reserve == heap->shared->reserve && !heap_owes(heap->shared) &&
+                   arena_is_low(heap->shared->arenas) == ARENA_NOT_LOW &&
+                   unlikely(heap_has_ended(heap->shared))) {
             heap_drain_ended(heap, work);
         }
         heap_settle(heap->shared, entries);
@@ -277,7 +286,7 @@ static MALLOW_NOINLINE struct slab *heap_refill(struct heap *heap, unsigned clas
 }
 
 // Whether a block that is being handed out reads as zero, as far as is known.
-static bool heap_take_zeroed(struct slab *slab, uintptr_t address) {
+MALLOW_INLINE bool heap_take_zeroed(struct slab *slab, uintptr_t address) {
     if (slab->slice_count == 1) {
         return false;
     }
@@ -343,12 +352,9 @@ static uintptr_t heap_allocate_thin(struct heap *heap, unsigned class_index, boo
 }
 
 // Takes a block of the class's current slab, which is `slab` or NULL, after a refill if need be;
-// its slab, or NULL: out of memory. Classes without a fast path get every block here, so a visitor
-// of the heap that is inside can count on none of their blocks being taken, nor on any ceasing to
-// be zero.
-MALLOW_INLINE struct slab *heap_take_block(struct heap *heap, unsigned class_index,
-                                           struct slab *slab, uintptr_t *address, bool *is_zero) {
-    heap_gate_enter(heap);
+// its slab, or NULL: out of memory. Between enter and leave (heap_gate.h).
+MALLOW_INLINE struct slab *heap_take_inside(struct heap *heap, unsigned class_index,
+                                            struct slab *slab, uintptr_t *address, bool *is_zero) {
     if (unlikely(heap_is_resting(heap, class_index))) {
         heap_wake_class(heap, class_index);
     }
@@ -359,20 +365,47 @@ MALLOW_INLINE struct slab *heap_take_block(struct heap *heap, unsigned class_ind
         }
     }
     *is_zero = slab != NULL && heap_take_zeroed(slab, *address);
-    heap_gate_leave(heap);
     return slab;
 }
 
-// A block of a class. `plain`: any block of its size will do if there is none.
+// A block of a class. `plain`: any block of its size will do if there is none. Classes without a
+// fast path get every block here, so a visitor of the heap that is inside can count on none of
+// their blocks being taken, nor on any ceasing to be zero.
 static MALLOW_NOINLINE uintptr_t heap_allocate_in_slab(struct heap *heap, unsigned class_index,
                                                        struct slab *current, bool zeroed,
                                                        bool plain) {
     uintptr_t address = 0;
     bool is_zero = false;
+    heap_gate_enter(heap);
     const struct slab *const slab =
-        heap_take_block(heap, class_index, current, &address, &is_zero);
+        heap_take_inside(heap, class_index, current, &address, &is_zero);
+    heap_gate_leave(heap);
     if (unlikely(slab == NULL)) {
         return plain ? heap_take_last(heap, size_class_bytes(class_index), zeroed) : 0;
+    }
+    if (zeroed && !is_zero) {
+        __builtin_memset((void *)address, 0, slab->block_bytes);
+    }
+    return address;
+}
+
+// The same of a class with a fast path and without a slab of its own, where heaps are many: it may
+// be a guest.
+static MALLOW_NOINLINE uintptr_t heap_allocate_seated(struct heap *heap, unsigned class_index,
+                                                      bool zeroed) {
+    uintptr_t address = 0;
+    bool is_zero = false;
+    unsigned seat = class_index;
+    heap_gate_enter(heap);
+    struct slab *slab = heap_seat(heap, &seat);
+    heap_note_effort(HEAP_EFFORT_LOOK);
+    slab = heap_take_inside(heap, seat, slab, &address, &is_zero);
+    if (seat != class_index && heap_thread.effort == HEAP_EFFORT_LOOK && slab != NULL) {
+        heap_seat_guest(heap, class_index, slab); // else the next does
+    }
+    heap_gate_leave(heap);
+    if (unlikely(slab == NULL)) {
+        return heap_take_last(heap, size_class_bytes(class_index), zeroed);
     }
     if (zeroed && !is_zero) {
         __builtin_memset((void *)address, 0, slab->block_bytes);
@@ -384,8 +417,12 @@ static MALLOW_NOINLINE uintptr_t heap_allocate_in_slab(struct heap *heap, unsign
 static MALLOW_NOINLINE uintptr_t heap_allocate_first(struct heap *heap, unsigned class_index,
                                                      bool zeroed) {
     const uintptr_t address = heap_allocate_thin(heap, class_index, zeroed);
-    return address != 0 ? address
-                        : heap_allocate_in_slab(heap, class_index, NULL, zeroed, true);
+    if (address != 0) {
+        return address;
+    }
+    return unlikely(heap_is_crowded(heap->shared)) && class_index < MALLOW_DIRECT_CLASS_COUNT
+               ? heap_allocate_seated(heap, class_index, zeroed)
+               : heap_allocate_in_slab(heap, class_index, NULL, zeroed, true);
 }
 
 static uintptr_t heap_huge_allocate(struct heap *heap, size_t size, size_t alignment, bool zeroed) {

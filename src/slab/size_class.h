@@ -48,6 +48,27 @@ MALLOW_INLINE unsigned size_class_granules(unsigned class_index) {
                : 1U << ((class_index - SIZE_CLASS_LINEAR_COUNT) >> SIZE_CLASS_STEP_BITS);
 }
 
+// The largest class of a class's doubling, whose blocks may serve for those of the class: a power
+// of two.
+MALLOW_INLINE unsigned size_class_host(unsigned class_index) {
+    if (class_index >= SIZE_CLASS_LINEAR_COUNT) {
+        return class_index | SIZE_CLASS_STEP_MASK;
+    }
+    return class_index == 0 ? 0 : (2U << bits_highest(class_index)) - 1;
+}
+
+// The classes below MALLOW_DIRECT_CLASS_COUNT that have such a one for their host, as a mask.
+MALLOW_INLINE uint32_t size_class_guests(unsigned class_index) {
+    const uint32_t below = UINT32_C(1) << class_index;
+    if (class_index >= SIZE_CLASS_LINEAR_COUNT) {
+        return (class_index & SIZE_CLASS_STEP_MASK) == SIZE_CLASS_STEP_MASK
+                   ? below - (below >> SIZE_CLASS_STEP_MASK)
+                   : 0;
+    }
+    return (class_index & (class_index + 1)) == 0 ? below - (UINT32_C(1) << (class_index + 1) / 2)
+                                                  : 0;
+}
+
 // Slices of one slab: one for small blocks; for larger ones, room for at least eight.
 MALLOW_INLINE unsigned size_class_slices(unsigned class_index) {
     const size_t block_bytes = size_class_bytes(class_index);

@@ -22,9 +22,9 @@ static size_t slab_color(uintptr_t address, size_t block_bytes) {
 }
 
 MALLOW_INTERNAL void slab_init(struct slab *slab, uintptr_t address, unsigned class_index,
-                               uintptr_t owner) {
+                               unsigned slice_count, uintptr_t owner) {
     const size_t block_bytes = size_class_bytes(class_index);
-    const unsigned slice_count = size_class_slices(class_index);
+    check_assert(slice_count == size_class_slices(class_index));
     const size_t color = slice_count == 1 ? slab_color(address, block_bytes) : 0;
     const size_t room = ((size_t)slice_count << MALLOW_SLICE_SHIFT) - color;
     slab->start_address = address + color;

@@ -129,10 +129,10 @@ MALLOW_INLINE void slab_mark_interior(struct slab *slab, unsigned slice_count) {
     }
 }
 
-// Makes the slices at `address` a slab of a class, without a block as yet: on no queue, not
-// current.
+// Makes the slices at `address`, size_class_slices of them, a slab of a class, without a block as
+// yet: on no queue, not current.
 MALLOW_INTERNAL void slab_init(struct slab *slab, uintptr_t address, unsigned class_index,
-                               uintptr_t owner);
+                               unsigned slice_count, uintptr_t owner);
 
 // Opens more blocks: half as many again, at least one, and up to the end of a page of
 // `page_bytes`; malloc takes from them next. False: all are open.

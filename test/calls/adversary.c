@@ -210,6 +210,43 @@ static void adversary_helper(void) {
     helper_start(true);
 }
 
+// ---- A crowd ------------------------------------------------------------------------------------
+
+// So many threads have allocated, and are alive: each has a heap.
+static pthread_barrier_t crowd_there;
+static pthread_barrier_t crowd_over;
+
+static void *crowd_join(void *argument) {
+    free(malloc(24));
+    pthread_barrier_wait(&crowd_there);
+    pthread_barrier_wait(&crowd_over);
+    return argument;
+}
+
+static void adversary_crowd(void) {
+    enum { CROWD = 16 };
+    pthread_t threads[CROWD];
+    pthread_barrier_init(&crowd_there, NULL, CROWD + 1);
+    pthread_barrier_init(&crowd_over, NULL, CROWD + 1);
+    for (size_t i = 0; i < CROWD; i++) {
+        if (thread_create(&threads[i], crowd_join, NULL) != 0) {
+            stop("no thread", i);
+        }
+    }
+    pthread_barrier_wait(&crowd_there);
+    adversary_sizes();
+    adversary_orders();
+    adversary_random();
+    adversary_aligned();
+    adversary_trim();
+    adversary_realloc();
+    adversary_moves();
+    pthread_barrier_wait(&crowd_over);
+    for (size_t i = 0; i < CROWD; i++) {
+        pthread_join(threads[i], NULL);
+    }
+}
+
 // ---- Start --------------------------------------------------------------------------------------
 
 static const struct program {
@@ -228,7 +265,7 @@ static const struct program {
     {"exits", adversary_exits},       {"trims", adversary_trims},
     {"resizes", adversary_resizes},   {"newcomers", adversary_newcomers},
     {"sweep", adversary_sweep},       {"moves", adversary_moves},
-    {"trades", adversary_trades},
+    {"trades", adversary_trades},     {"crowd", adversary_crowd},
     {"posts", adversary_posts},       {"rows", adversary_rows}, // each by itself alone, if it is named
     {"helper", adversary_helper},
 };

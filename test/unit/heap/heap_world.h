@@ -42,6 +42,11 @@ static inline void heap_world_end(struct heap_world *world) {
     arena_world_end(&world->arena);
 }
 
+// As if so many threads had allocated that classes share slabs (heap_seat).
+static inline void heap_world_crowd(struct heap_world *world) {
+    atomic_store(&world->shared.heap_count, MALLOW_CROWD_HEAPS);
+}
+
 // With what a call may spend on others' frees.
 static inline void heap_world_unclaim(struct heap *heap) {
     int work = MALLOW_CALL_WORK;
@@ -148,7 +153,14 @@ static inline void heap_world_check(const struct heap_world *world, const struct
         const unsigned class_index = size_class_of(granules << MALLOW_GRANULE_SHIFT);
         const struct slab *const current = heap_current_slab(heap, class_index);
         const bool hidden = current == NULL || heap_is_resting(heap, class_index);
-        assert_ptr_equal(heap->direct[granules], hidden ? heap_empty.direct[0] : current);
+        if (class_index < MALLOW_DIRECT_CLASS_COUNT && (heap->guests >> class_index & 1) != 0) {
+            const unsigned host = size_class_host(class_index);
+            assert_true(host != class_index && hidden && !heap_is_resting(heap, host));
+            assert_non_null(heap_current_slab(heap, host));
+            assert_ptr_equal(heap->direct[granules], heap_current_slab(heap, host));
+        } else {
+            assert_ptr_equal(heap->direct[granules], hidden ? heap_empty.direct[0] : current);
+        }
     }
     unsigned owned = 0;
     const struct arena *const primary = &world->arena.arenas.primary;

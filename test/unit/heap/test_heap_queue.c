@@ -14,7 +14,8 @@ static void make_slabs(unsigned class_index) {
         const struct arena_span span = arena_take(&world.arena.arenas, 1, 1);
         assert_non_null(span.slab);
         slabs[i] = span.slab;
-        slab_init(slabs[i], span.address, class_index, (uintptr_t)heap | SLAB_OWNER_QUEUED);
+        slab_init(slabs[i], span.address, class_index, size_class_slices(class_index),
+                  (uintptr_t)heap | SLAB_OWNER_QUEUED);
         while (slab_open(slabs[i], 4096)) {
         }
         heap->slab_count++;

@@ -151,7 +151,7 @@ static void step_of(struct heap *heap, struct unit_chance *chance, bool filling)
     }
 }
 
-CASE(resting_now_and_then_changes_nothing) {
+static void rest_now_and_then(void) {
     struct unit_chance chance = unit_chance_begin();
     unsigned rested = 0;
     memset(places, 0, sizeof places);
@@ -174,6 +174,15 @@ CASE(resting_now_and_then_changes_nothing) {
     assert_true(rested > 100);
 }
 
+CASE(resting_now_and_then_changes_nothing) {
+    rest_now_and_then();
+}
+
+CASE(nor_does_it_where_classes_share_slabs) {
+    heap_world_crowd(&world);
+    rest_now_and_then();
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(malloc_is_sent_to_the_slow_path_which_wakes_the_class,
@@ -184,6 +193,7 @@ int main(void) {
             what_rests_can_be_released_taken_for_another_class_or_left_behind, begin, end),
         cmocka_unit_test_setup_teardown(a_lent_block_finds_its_way_back, begin, end),
         cmocka_unit_test_setup_teardown(resting_now_and_then_changes_nothing, begin, end),
+        cmocka_unit_test_setup_teardown(nor_does_it_where_classes_share_slabs, begin, end),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

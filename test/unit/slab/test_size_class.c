@@ -92,6 +92,26 @@ CASE(a_slab_of_small_blocks_is_one_slice_and_any_other_has_room_for_eight) {
     }
 }
 
+CASE(a_doubling_ends_with_the_host_of_its_classes_whose_blocks_serve_for_theirs) {
+    uint32_t guests[MALLOW_DIRECT_CLASS_COUNT] = {0};
+    for (unsigned class_index = 0; class_index < MALLOW_DIRECT_CLASS_COUNT; class_index++) {
+        const unsigned host = size_class_host(class_index);
+        const size_t bytes = size_class_bytes(host);
+        assert_true(host < MALLOW_DIRECT_CLASS_COUNT);
+        assert_int_equal(size_class_host(host), host);
+        assert_int_equal(bytes & (bytes - 1), 0);
+        assert_true(bytes >= size_class_bytes(class_index));
+        assert_true(bytes < 2 * size_class_bytes(class_index));
+        if (host != class_index) {
+            guests[host] |= UINT32_C(1) << class_index;
+            assert_int_equal(size_class_granules(class_index), size_class_granules(host));
+        }
+    }
+    for (unsigned class_index = 0; class_index < MALLOW_DIRECT_CLASS_COUNT; class_index++) {
+        assert_int_equal(size_class_guests(class_index), guests[class_index]);
+    }
+}
+
 int main(void) {
     const struct CMUnitTest cases[] = {
         cmocka_unit_test(every_size_fits_its_block_and_wastes_at_most_an_eighth),
@@ -101,6 +121,8 @@ int main(void) {
         cmocka_unit_test(a_power_of_two_that_divides_the_size_divides_the_block_up_to_the_step),
         cmocka_unit_test(a_size_rounded_up_to_an_alignment_gets_blocks_that_are_a_multiple_of_it),
         cmocka_unit_test(a_slab_of_small_blocks_is_one_slice_and_any_other_has_room_for_eight),
+        cmocka_unit_test(
+            a_doubling_ends_with_the_host_of_its_classes_whose_blocks_serve_for_theirs),
     };
     return cmocka_run_group_tests(cases, NULL, NULL);
 }

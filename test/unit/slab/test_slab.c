@@ -19,7 +19,7 @@ static uintptr_t slice_address(unsigned slice) {
 
 static void begin(unsigned class_index, unsigned slice) {
     memset(slots, 0, sizeof slots);
-    slab_init(slab, slice_address(slice), class_index, heap_a);
+    slab_init(slab, slice_address(slice), class_index, size_class_slices(class_index), heap_a);
     while (slab_open(slab, PAGE_BYTES)) {
     }
 }
@@ -157,7 +157,7 @@ CASE(a_slab_is_opened_by_pages_from_its_first_block_on) {
     for (unsigned class_index = 0; class_index < MALLOW_CLASS_COUNT; class_index++) {
         memset(slots, 0, sizeof slots);
         memset(slab->bits, 0xff, sizeof slab->bits); // of an earlier life
-        slab_init(slab, slice_address(3), class_index, heap_a);
+        slab_init(slab, slice_address(3), class_index, size_class_slices(class_index), heap_a);
         assert_int_equal(slab_index_of(slab, slab->start_address), SIZE_MAX);
         size_t before = 0;
         while (slab_can_open(slab)) {
@@ -190,7 +190,8 @@ CASE(a_slab_is_opened_by_pages_from_its_first_block_on) {
 
 CASE(an_open_slab_has_room_if_an_eighth_of_it_is_free_and_a_whole_one_if_any_is) {
     memset(slots, 0, sizeof slots);
-    slab_init(slab, slice_address(3), size_class_of(64), heap_a);
+    slab_init(slab, slice_address(3), size_class_of(64), size_class_slices(size_class_of(64)),
+              heap_a);
     assert_true(slab_open(slab, 2 * PAGE_BYTES));
     const unsigned open = slab->capacity_count;
     assert_int_equal(take_all(), open);

@@ -14,7 +14,8 @@ static const uintptr_t span_address = UINT64_C(0x7a0000030000);
 static void begin(unsigned class_index, unsigned opens) {
     memset(slots, 0, sizeof slots);
     memset(&part, 0, sizeof part);
-    slab_init(slab, span_address, class_index, 0x123000 | SLAB_OWNER_QUEUED);
+    slab_init(slab, span_address, class_index, size_class_slices(class_index),
+              0x123000 | SLAB_OWNER_QUEUED);
     while (opens-- > 0 && slab_open(slab, 4096)) {
     }
 }

@@ -19,7 +19,8 @@ static const uintptr_t span_address = UINT64_C(0x7a0000000000);
 static void begin(void) {
     memset(slots, 0, sizeof slots);
     memset(&part, 0, sizeof part);
-    slab_init(slab, span_address, size_class_of(64), heap_a | SLAB_OWNER_FULL);
+    slab_init(slab, span_address, size_class_of(64), size_class_slices(size_class_of(64)),
+              heap_a | SLAB_OWNER_FULL);
     while (slab_open(slab, 4096)) {
     }
     uintptr_t address;
