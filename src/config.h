@@ -89,7 +89,6 @@
 #define MALLOW_CALL_WORK 4            // words of bitmaps a slow call collects of others' frees
 #define MALLOW_CALL_EFFORT 4U         // after so much a call does nothing that can wait (heap.h)
 #define MALLOW_DRAIN_BUDGET 4U        // posted slabs collected at once by an explicit request
-#define MALLOW_LATE_CALLS 4U         // that left posted slabs alone: a cheap move collects one
 #define MALLOW_WAIT_SHARE 8U          // a full slab is collected when so large a part is free
 #define MALLOW_UNCLAIM_BUDGET 256U    // posted slabs collected by a thread that ends
 #define MALLOW_ADOPT_BUDGET 4U        // ended threads' heaps looked at for one slab

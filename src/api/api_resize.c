@@ -75,7 +75,9 @@ MALLOW_INLINE bool resize_free_in_slab(struct process *process, const struct hea
         return true;
     case HEAP_FAST_SLOW:
     default:
+        // Who takes back what a full slab has lent looks for it in the primary arena.
         return slab_owner(found->slab) == ((uintptr_t)heap | SLAB_OWNER_FULL) &&
+               heap_fast_slab(heap, (uintptr_t)block) == found->slab &&
                heap_near_lend(heap, found->slab, (uintptr_t)block);
     }
 }
@@ -86,11 +88,16 @@ MALLOW_INLINE void resize_free(struct process *process, const struct heap_block 
                                uint64_t entries) {
     if (found->kind == HEAP_BLOCK_HUGE) {
         const bool may_enter = os_entries(&process->os) == entries && heap_thread.effort == 0;
+        if (may_enter) {
+            heap_note_effort(HEAP_EFFORT_HUGE);
+        }
         if (huge_give_record(&process->huges, found->huge, (uintptr_t)block, may_enter)) {
             return;
         }
     } else if (found->kind == HEAP_BLOCK_LARGE) {
+        const uint16_t effort = heap_thread.effort;
         heap_large_free(&process->shared, found->slab);
+        heap_thread.effort = effort; // a span is soon given back
         return;
     } else if (found->kind == HEAP_BLOCK_SLAB) {
         if (!resize_free_in_slab(process, found, block)) {
@@ -132,15 +139,15 @@ MALLOW_INLINE void resize_end(struct process *process, const void *caller, uint6
 }
 
 // The same of one that has moved the block: a step in place of the background thread is left to
-// another call, as if this one had entered the kernel; and so is the rest unless the allocation was
-// a cheap one, and no span or mapping has been given up.
+// another call, as if this one had entered the kernel; and so is the rest unless the call was a
+// cheap one: others' frees, or else what is owed, if no span or mapping has been given up.
 MALLOW_INLINE void resize_end_moved(struct process *process, enum heap_block_kind kind,
                                     const void *caller, uint64_t entries) {
-    if (kind < HEAP_BLOCK_LARGE && heap_thread.effort == 0) {
+    if (heap_thread.effort <= HEAP_EFFORT_LOOK) {
         struct heap *const heap = heap_current();
         if (unlikely(heap_is_late(heap))) {
             heap_collect_late(heap);
-        } else {
+        } else if (kind < HEAP_BLOCK_LARGE && heap_thread.effort == 0) {
             heap_settle(&process->shared, entries);
         }
     }

@@ -303,13 +303,12 @@ MALLOW_INLINE bool heap_has_posts(const struct heap *heap) {
     return ((uintptr_t)ready | (uintptr_t)heap->taken | (uintptr_t)heap->later) != 0;
 }
 
-// Whether moves have so often left what others have freed alone that the next cheap one is to
-// collect a slab of it: those that open slabs do not, and there may be no other calls.
+// Whether a call that needed blocks has left alone what others have freed. The next cheap move is
+// to collect a slab of it then: moves that need blocks do not, and there may be no other calls.
 MALLOW_INLINE bool heap_is_late(const struct heap *heap) {
-    return heap->skipped_count >= MALLOW_LATE_CALLS && heap->spare == NULL &&
-           heap_has_posts(heap);
+    return heap->skipped_count != 0 && heap_has_posts(heap);
 }
-// Does that.
+// Collects one, or makes way for it by giving up the spare slab.
 MALLOW_INTERNAL void heap_collect_late(struct heap *heap);
 
 // Whether the slab that it would look at next is of the class. A hint.

@@ -246,9 +246,13 @@ MALLOW_INTERNAL bool heap_drain_one(struct heap *heap, int *work, bool all) {
 
 MALLOW_INTERNAL void heap_collect_late(struct heap *heap) {
     int work = MALLOW_CALL_WORK;
-    heap->skipped_count = 0;
     heap_gate_enter(heap);
-    (void)heap_drain_one(heap, &work, false);
+    if (heap->spare != NULL) {
+        heap_drop_spare(heap);
+    } else {
+        heap->skipped_count = 0;
+        (void)heap_drain_one(heap, &work, false);
+    }
     heap_gate_leave(heap);
 }
 
@@ -299,13 +303,13 @@ static MALLOW_NORETURN MALLOW_COLD void heap_report_remote(const struct slab *sl
                  "this block was freed before, and is still free");
 }
 
-// A call that has done anything else already leaves a slab that is free now to its owner.
+// A call that has done much already leaves a slab that is free now to its owner.
 static MALLOW_NOINLINE void heap_after_remote(struct heap_shared *shared, struct slab *slab,
                                               struct slab_remote *remote, size_t capacity) {
     if (slab_remote_claim_post(slab, remote)) {
         heap_post(slab, remote);
     }
-    if (heap_thread.effort == 0 && heap_is_freed_elsewhere(remote, capacity) &&
+    if (heap_thread.effort <= HEAP_EFFORT_LOOK && heap_is_freed_elsewhere(remote, capacity) &&
         (slab_owner(slab) & SLAB_OWNER_FULL) != 0) {
         heap_release_full(shared, slab);
     }

@@ -190,12 +190,8 @@ static bool heap_should_drain_too(struct heap *heap) {
 // instead, which is done once for many calls, while no call that opens a slab can; or if it then
 // need not open another. If neither, calls of the first kind will follow before each class has had
 // one of this, where slabs are opened by pages; where not, one that finds it has not been so does
-// both. For a block that moves none does: heap_collect_late.
+// both.
 static bool heap_should_drain(struct heap *heap, const struct slab *slab, unsigned class_index) {
-    if (heap_thread.first_effort != 0) {
-        heap->skipped_count++;
-        return false;
-    }
     if (heap_queue_first(heap, class_index) != NULL) {
         return heap_should_drain_too(heap);
     }
@@ -250,19 +246,26 @@ static MALLOW_NOINLINE struct slab *heap_refill(struct heap *heap, unsigned clas
     }
     // One slab of those that others have freed blocks of: with what else may follow, a call can do
     // no more. Not if it may have to give one up for it, because a spare one is there, which a call
-    // that opens more drops.
-    if (unlikely(heap_has_posts(heap)) && heap->spare == NULL &&
-        heap_should_drain(heap, slab, class_index)) {
-        const uint32_t used = slab != NULL ? slab->used_count : 0;
-        heap->skipped_count = 0;
-        drained = heap_drain_one(heap, &work, false) && slab != NULL && slab->used_count != used;
-        work = 0;
+    // that opens more drops. For a block that moves a cheap call does so later (heap_collect_late).
+    if (unlikely(heap_has_posts(heap))) {
+        if (heap_thread.first_effort != 0) {
+            heap->skipped_count++;
+        } else if (heap->spare == NULL && heap_should_drain(heap, slab, class_index)) {
+            const uint32_t used = slab != NULL ? slab->used_count : 0;
+            heap->skipped_count = 0;
+            drained =
+                heap_drain_one(heap, &work, false) && slab != NULL && slab->used_count != used;
+            work = 0;
+        }
     }
     if (slab != NULL) {
         // It may be the one that others have freed blocks of.
         if ((drained && slab_find_room(slab)) || heap_open_current(heap, slab)) {
             heap_check_word(heap, slab);
             heap_end_open(heap, entries, &work);
+            if (heap_thread.first_effort != 0) {
+                heap_note_effort(HEAP_EFFORT_LOOK); // and a slab may be collected yet
+            }
             return slab;
         }
         heap_return_lent(heap, slab);
