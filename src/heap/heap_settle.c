@@ -10,7 +10,7 @@
 
 // One piece of what is owed, the cheapest first.
 static MALLOW_NOINLINE void settle_piece(struct heap_shared *shared) {
-    if (huge_is_loose(shared->huges) && heap_thread.effort < HEAP_EFFORT_HUGE) {
+    if (huge_is_loose(shared->huges) && heap_thread.effort < HEAP_EFFORT_RELEASE) {
         huge_join(shared->huges);
     } else if (huge_owes(shared->huges)) {
         huge_settle(shared->huges);
