@@ -139,9 +139,11 @@ static bool api_heap_shed(struct heap_own *own, enum mw_shed_reason reason, uint
     const struct mw_shed_request request = {sizeof request, (uint32_t)reason, wanted_bytes,
                                             api_heap_read(&own->allowance.held_bytes)};
     const int error = errno;
+    const struct heap_call call = heap_leave_call();
     own->shedding = true;
     own->shed(&request, own->shed_argument);
     own->shedding = false;
+    heap_resume_call(call);
     __atomic_store_n(&own->shed_count, own->shed_count + 1, __ATOMIC_RELAXED);
     errno = error;
     return true;

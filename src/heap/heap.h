@@ -197,6 +197,24 @@ MALLOW_INLINE void heap_end_move(enum heap_effort effort) {
     }
 }
 
+// Around a function of the program that a call runs: what it calls begins with nothing spent, and
+// the call goes on with what it has spent itself.
+struct heap_call {
+    uint16_t effort;
+    uint16_t first_effort;
+};
+
+MALLOW_INLINE struct heap_call heap_leave_call(void) {
+    const struct heap_call call = {heap_thread.effort, heap_thread.first_effort};
+    heap_thread.first_effort = 0;
+    return call;
+}
+
+MALLOW_INLINE void heap_resume_call(struct heap_call call) {
+    heap_thread.effort = call.effort;
+    heap_thread.first_effort = call.first_effort;
+}
+
 // Whether the allocation for a block that moves has cost so much that what can wait of freeing the
 // block is left to later calls.
 MALLOW_INLINE bool heap_is_move_dear(void) {

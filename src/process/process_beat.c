@@ -65,10 +65,12 @@ MALLOW_INTERNAL bool process_beat_run(struct process *process, bool force) {
     const mw_heartbeat_function function = atomic_load(&beat->function);
     if (function != NULL) {
         const int error = errno;
+        const struct heap_call call = heap_leave_call();
         heap->beating = true;
         function(force, atomic_fetch_add_explicit(&beat->count, 1, memory_order_relaxed) + 1,
                  beat->argument);
         heap->beating = false;
+        heap_resume_call(call);
         errno = error;
     }
     atomic_fetch_sub(&beat->running, 1);

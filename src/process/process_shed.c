@@ -4,6 +4,8 @@
 
 #include <errno.h>
 
+#include "heap/heap.h"
+
 static uintptr_t shed_this_thread(void) {
     return (uintptr_t)__builtin_thread_pointer();
 }
@@ -86,7 +88,9 @@ static bool shed_call(struct process_shed *shed, unsigned i,
     if (function == NULL) {
         return false;
     }
+    const struct heap_call call = heap_leave_call();
     function(request, argument);
+    heap_resume_call(call);
     os_lock_take(&shed->lock);
     shed->running = 0;
     os_lock_drop(&shed->lock);

@@ -306,6 +306,71 @@ static void while_one_is_taken_off_there_is_no_room_for_another(void **state)
     off();
 }
 
+enum { OTHERS = 60000, OTHERS_A_BEAT = 1000, MOVES_MAX = 1000 };
+static struct {
+    void *blocks[OTHERS];
+    size_t left;
+    pthread_barrier_t filled;
+    pthread_barrier_t end;
+} others;
+
+static void *fill_and_sleep(void *argument)
+{
+    (void)argument;
+    for (others.left = 0; others.left < OTHERS; others.left++) {
+        others.blocks[others.left] = mw_malloc(64);
+    }
+    (void)pthread_barrier_wait(&others.filled);
+    (void)pthread_barrier_wait(&others.end);
+    return NULL;
+}
+
+static void free_others(bool force, uint64_t beat, void *argument)
+{
+    (void)force;
+    (void)beat;
+    (void)argument;
+    for (size_t i = 0; i < OTHERS_A_BEAT && others.left > 0; i++) {
+        mw_free(others.blocks[--others.left]);
+    }
+}
+
+static uint64_t slabs(void)
+{
+    struct mw_stats stats = {.size_bytes = sizeof stats};
+    CHECK(mw_stats_get(&stats), "stats");
+    return stats.slab_count;
+}
+
+// What a realloc has spent is not what the frees in its beat may spend: the slabs of a thread that
+// sleeps are given up by who frees their last blocks.
+static void what_it_frees_amid_a_move_is_given_up(void **state)
+{
+    (void)state;
+    pthread_t sleeper;
+    CHECK(mw_option_set("background", "0") == 0, "background");
+    CHECK(pthread_barrier_init(&others.filled, NULL, 2) == 0, "barrier");
+    CHECK(pthread_barrier_init(&others.end, NULL, 2) == 0, "barrier");
+    const uint64_t before = slabs();
+    CHECK(pthread_create(&sleeper, NULL, fill_and_sleep, NULL) == 0, "thread");
+    (void)pthread_barrier_wait(&others.filled);
+    const uint64_t filled = slabs();
+    void *block = mw_malloc(20000);
+    on(free_others, NULL);
+    for (size_t i = 0; others.left > 0; i++) {
+        CHECK(i < MOVES_MAX, "%zu blocks are left", others.left);
+        block = mw_realloc(block, i % 2 == 0 ? 300000 : 20000);
+        CHECK(block != NULL, "move %zu", i);
+    }
+    off();
+    CHECK(slabs() - before < (filled - before) / 4, "%zu slabs before, %zu filled, %zu left",
+          (size_t)before, (size_t)filled, (size_t)slabs());
+    mw_free(block);
+    (void)pthread_barrier_wait(&others.end);
+    CHECK(pthread_join(sleeper, NULL) == 0, "join");
+    CHECK(mw_option_set("background", "1") == 0, "background");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -316,6 +381,7 @@ int main(void)
         cmocka_unit_test(before_a_request_fails_it_is_called_with_force),
         cmocka_unit_test(when_it_is_off_nobody_is_in_it),
         cmocka_unit_test(while_one_is_taken_off_there_is_no_room_for_another),
+        cmocka_unit_test(what_it_frees_amid_a_move_is_given_up),
     };
     return suite_run(tests);
 }
