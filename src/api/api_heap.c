@@ -299,9 +299,13 @@ void *mw_heap_realloc(struct mw_heap *heap, void *block, size_t size) {
     heap_begin_move(effort);
     void *const moved = mw_heap_malloc(heap, size);
     heap_end_move(effort);
+    const bool late = heap_thread.effort <= HEAP_EFFORT_LOOK && heap_is_late(own->heap);
     if (moved != NULL) {
         memcpy(moved, block, bits_min(found.usable_bytes, size));
         mw_heap_free(heap, block);
+    }
+    if (unlikely(late)) {
+        heap_collect_late(own->heap);
     }
     return moved;
 }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Blocks that move while other threads free what has moved: realloc has no time for others' frees in
 // a call that needs a slab, and there may be no other calls. Without the background thread.
+#include <mallow/heap.h>
 #include <mallow/limit.h>
 #include <mallow/mallow.h>
 #include <mallow/options.h>
@@ -20,6 +21,7 @@ enum {
 static void *blocks[ROUND_BLOCKS_MAX];
 static void *kept[KEPT_ROUNDS][ROUND_BLOCKS_MAX / KEPT_SHARE + 1];
 static size_t block_count;
+static struct mw_heap *heap; // NULL: the thread's own
 static pthread_barrier_t filled, freed;
 
 static void *free_most(void *argument)
@@ -66,9 +68,9 @@ static void move_all(size_t from, size_t to)
     CHECK(pthread_create(&thread, NULL, free_most, NULL) == 0, "no thread");
     for (unsigned round = 0; round < ROUNDS; round++) {
         for (size_t i = 0; i < block_count; i++) {
-            void *const block = mw_malloc(from);
+            void *const block = heap != NULL ? mw_heap_malloc(heap, from) : mw_malloc(from);
             CHECK(block != NULL, "%zu bytes", from);
-            blocks[i] = mw_realloc(block, to);
+            blocks[i] = heap != NULL ? mw_heap_realloc(heap, block, to) : mw_realloc(block, to);
             CHECK(blocks[i] != NULL && blocks[i] != block, "%zu to %zu bytes", from, to);
         }
         const size_t held = held_bytes();
@@ -87,9 +89,6 @@ static void what_others_free_is_used_again_by_blocks_that_move(void **state)
     (void)state;
     static const size_t froms[] = {1000, 8000, 30000, 100000, 2 * MIB};
     static const size_t tos[] = {200, 3000};
-    CHECK(mw_option_set("background", "0") == 0, "no option");
-    CHECK(pthread_barrier_init(&filled, NULL, 2) == 0, "no barrier");
-    CHECK(pthread_barrier_init(&freed, NULL, 2) == 0, "no barrier");
     for (size_t i = 0; i < COUNT_OF(froms); i++) {
         for (size_t j = 0; j < COUNT_OF(tos); j++) {
             if (froms[i] > 2 * tos[j]) {
@@ -99,10 +98,24 @@ static void what_others_free_is_used_again_by_blocks_that_move(void **state)
     }
 }
 
+static void so_it_is_in_a_heap_of_its_own(void **state)
+{
+    const struct mw_heap_config config = {.size_bytes = sizeof config};
+    (void)state;
+    CHECK(mw_heap_create(&config, &heap) == MW_HEAP_OK, "no heap");
+    move_all(1000, 3000);
+    mw_heap_destroy(heap);
+    heap = NULL;
+}
+
 int main(void)
 {
+    CHECK(mw_option_set("background", "0") == 0, "no option");
+    CHECK(pthread_barrier_init(&filled, NULL, 2) == 0, "no barrier");
+    CHECK(pthread_barrier_init(&freed, NULL, 2) == 0, "no barrier");
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(what_others_free_is_used_again_by_blocks_that_move),
+        cmocka_unit_test(so_it_is_in_a_heap_of_its_own),
     };
     return suite_run(tests);
 }
