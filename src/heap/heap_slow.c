@@ -217,7 +217,8 @@ static void heap_end_open(struct heap *heap, uint64_t entries, int *work) {
         // What is prepared is so once for many calls: others' frees wait meanwhile, as they do for
         // what is owed.
         if (heap_thread.effort != 0) {
-            heap_note_effort(HEAP_EFFORT_POST); // it has collected, say, and opened
+            // It has collected, say, and opened; for a block that moves it may collect yet.
+            heap_note_effort(heap_thread.first_effort != 0 ? HEAP_EFFORT_LOOK : HEAP_EFFORT_POST);
         } else if (heap->reserve == heap->shared->reserve && !heap_owes(heap->shared) &&
                    arena_is_low(heap->shared->arenas) == ARENA_NOT_LOW &&
                    unlikely(heap_has_ended(heap->shared))) {
@@ -263,9 +264,6 @@ static MALLOW_NOINLINE struct slab *heap_refill(struct heap *heap, unsigned clas
         if ((drained && slab_find_room(slab)) || heap_open_current(heap, slab)) {
             heap_check_word(heap, slab);
             heap_end_open(heap, entries, &work);
-            if (heap_thread.first_effort != 0) {
-                heap_note_effort(HEAP_EFFORT_LOOK); // and a slab may be collected yet
-            }
             return slab;
         }
         heap_return_lent(heap, slab);
