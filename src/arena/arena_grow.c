@@ -147,8 +147,11 @@ MALLOW_INTERNAL enum arena_reserved arena_reserve(struct arena *arena, struct os
     arena->rotation = masked ? (base >> MALLOW_SLICE_SHIFT) & (slice_count - 1) : 0;
     // Every header can be read from the start, as zero, without memory: so any address may be asked
     // about. They become writable in batches.
-    if (!os_commit_readable(os, headers, layout.header_bytes) ||
-        !arena_commit_headers(arena, os, 1)) {
+    const bool readable = os_commit_readable(os, headers, layout.header_bytes);
+    if (masked) { // the primary arena's is large, and at start a call more is nothing
+        os_leave_undumped(os, address, layout.total_bytes + bytes);
+    }
+    if (!readable || !arena_commit_headers(arena, os, 1)) {
         (void)os_unmap(os, address, layout.total_bytes + bytes);
         os_charge_release(os, arena_header_charge(arena));
         arena->header_slices = 0;

@@ -121,6 +121,11 @@ MALLOW_INTERNAL uintptr_t os_reserve(struct os *os, size_t bytes, size_t alignme
     return os_map_aligned(os, bytes, alignment, PROT_NONE);
 }
 
+MALLOW_INTERNAL void os_leave_undumped(struct os *os, uintptr_t address, size_t bytes) {
+    os_count(os, &os->advise_count);
+    (void)os_syscall6(SYS_madvise, (long)address, (long)bytes, MADV_DONTDUMP, 0, 0, 0);
+}
+
 MALLOW_INTERNAL bool os_commit(struct os *os, uintptr_t address, size_t bytes) {
     return os_map_raw(os, address, bytes, PROT_READ | PROT_WRITE, MAP_FIXED) == address;
 }

@@ -77,6 +77,11 @@ MALLOW_INTERNAL void os_init(struct os *os);
 // power of two, at least the page size); 0 if the kernel refuses.
 MALLOW_INTERNAL uintptr_t os_reserve(struct os *os, size_t bytes, size_t alignment);
 
+// Leaves a mapping out of dumps, for as long as it is one: a debugger (gcore) writes every byte of
+// what is in them, touched or not, and stops the program meanwhile. What is committed later is a
+// mapping of its own. One call.
+MALLOW_INTERNAL void os_leave_undumped(struct os *os, uintptr_t address, size_t bytes);
+
 // Makes a page-aligned part of a reservation readable and writable, reading as zero. One call.
 MALLOW_INTERNAL bool os_commit(struct os *os, uintptr_t address, size_t bytes);
 

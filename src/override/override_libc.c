@@ -2,8 +2,21 @@
 // Override: the names of the C library, POSIX, BSD and GNU, and glibc's internal aliases.
 //
 // Holds    every name here does what the call of ours with the same name does; the frequent ones
-//          are the fast path itself, not a call to it.
+//          are the fast path itself, not a call to it. What libc makes of a malloc and a realloc
+//          (strdup, strndup, reallocarray) is made of the process's: where a program has its own,
+//          as browsers have, those come before a preloaded library's, and get the blocks back.
+#ifndef _GNU_SOURCE
+#define _GNU_SOURCE // RTLD_DEFAULT
+#endif
+#include <dlfcn.h>
+
 #include "api/api.h"
+
+#pragma weak dlsym
+
+// Of glibc; strdup and strndup are other names of these.
+__attribute__((weak)) char *__strdup(const char *text);
+__attribute__((weak)) char *__strndup(const char *text, size_t limit);
 
 #define OVERRIDE __attribute__((visibility("default")))
 
@@ -105,9 +118,26 @@ void *pvalloc(size_t size) {
     return mw_pvalloc(size);
 }
 
+typedef void *override_resize(void *block, size_t size);
+
+// The process's realloc, looked up once.
+static MALLOW_COLD override_resize *override_realloc(void) {
+    static override_resize *_Atomic known;
+    override_resize *function = atomic_load_explicit(&known, memory_order_relaxed);
+    if (function == NULL) {
+        if (dlsym != NULL) {
+            *(void **)&function = dlsym(RTLD_DEFAULT, "realloc");
+        }
+        function = function != NULL ? function : realloc;
+        atomic_store_explicit(&known, function, memory_order_relaxed);
+    }
+    return function;
+}
+
 void *reallocarray(void *block, size_t count, size_t size) {
     size_t total;
-    return bits_multiply(count, size, &total) ? realloc(block, total) : api_fail(ENOMEM);
+    return bits_multiply(count, size, &total) ? override_realloc()(block, total)
+                                              : api_fail(ENOMEM);
 }
 
 int reallocarr(void *block_address, size_t count, size_t size) {
@@ -131,11 +161,11 @@ size_t malloc_good_size(size_t size) {
 }
 
 char *strdup(const char *text) {
-    return mw_strdup(text);
+    return __strdup != NULL ? __strdup(text) : mw_strdup(text);
 }
 
 char *strndup(const char *text, size_t limit) {
-    return mw_strndup(text, limit);
+    return __strndup != NULL ? __strndup(text, limit) : mw_strndup(text, limit);
 }
 
 void *__libc_malloc(size_t size) {
