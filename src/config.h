@@ -92,6 +92,7 @@
 #define MALLOW_WAIT_SHARE 8U          // a full slab is collected when so large a part is free
 #define MALLOW_UNCLAIM_BUDGET 256U    // posted slabs collected by a thread that ends
 #define MALLOW_ADOPT_BUDGET 4U        // ended threads' heaps looked at for one slab
+#define MALLOW_BIRTH_BUDGET 8U        // the same for the next that a new thread gets
 #define MALLOW_CROWD_HEAPS 8U         // from so many on, classes of a heap share slabs (heap_seat)
 #define MALLOW_LEND_SLABS 128U        // heaps of fewer slabs, which a cache may hold, lend none
 #define MALLOW_HUGE_CACHE_COUNT 64U   // pieces of freed huge blocks kept

@@ -83,7 +83,7 @@ struct heap {
     // Written by other threads, on a line of its own.
     _Alignas(MALLOW_CACHE_LINE) _Atomic(struct slab_remote *) ready; // stack of posted slabs
     _Atomic(uint32_t) state;                        // enum heap_state; read with every remote free
-    struct heap *next_abandoned;                    // stack of abandoned heaps
+    struct heap *next_abandoned;                    // queue of abandoned heaps
     struct heap *next_heap;                         // all heaps, for snapshots
     // The visitor's alone (heap_holes.h).
     uint64_t asked_ms;                              // when it asked to be let in
@@ -94,8 +94,6 @@ struct heap {
 };
 
 static_assert(_Alignof(struct heap) > SLAB_OWNER_FLAGS, "flags fit below a heap's address");
-
-#define HEAP_ABANDONED_MASK ((UINT64_C(1) << 48) - 1)
 
 // What all heaps of a process share.
 struct heap_shared {
@@ -109,7 +107,10 @@ struct heap_shared {
     struct thin_set *thins;
     struct reserve *reserve;               // of all heaps of threads; NULL: the arenas
     size_t large_bytes_max;                // beyond this, a block is huge
-    _Atomic(uint64_t) abandoned;           // stack: address in these bits, a counter above (ABA)
+    _Atomic(struct heap *) abandoned;      // queue, of the thread that ended first; written under
+                                           // the arena's lock
+    struct heap *abandoned_last;           // under that lock
+    _Atomic(struct heap *) arrived;        // stack, of those that are yet to be queued
     _Atomic(struct heap *) heaps;          // all heaps ever made
     _Atomic(uint32_t) heap_count;
     _Atomic(uint64_t) adopted_count;
@@ -239,8 +240,8 @@ MALLOW_INTERNAL void heap_shared_init(struct heap_shared *shared);
 // rest back. For a process of one thread: nobody else may be looking.
 MALLOW_INTERNAL void heap_confine(struct heap_shared *shared);
 
-// A heap for the calling thread: one that a thread which ended has left, or a new one. NULL: no
-// memory.
+// A heap for the calling thread: one that a thread which ended has left, preferably with few slabs,
+// or a new one. NULL: no memory.
 MALLOW_INTERNAL struct heap *heap_adopt_or_create(struct heap_shared *shared);
 
 // A new heap on no thread, in state ABANDONED and on no stack: to be claimed for each use.
@@ -259,13 +260,17 @@ MALLOW_INTERNAL void heap_abandon(struct heap *heap);
 
 // Whether there are any such.
 MALLOW_INLINE bool heap_has_ended(const struct heap_shared *shared) {
-    return (atomic_load_explicit(&shared->abandoned, memory_order_relaxed) &
-            HEAP_ABANDONED_MASK) != 0;
+    return atomic_load_explicit(&shared->abandoned, memory_order_relaxed) != NULL;
 }
 
 // A slab of the class with room, taken over from a heap that a thread which ended has left.
 // `work`: see heap_drain_one.
 MALLOW_INTERNAL struct slab *heap_adopt_slab(struct heap *heap, unsigned class_index, int *work);
+
+// After a free into a slab of `from`, an abandoned heap that the caller has claimed: takes it over
+// if this heap has no other queued of its class. So what a thread has been left becomes its own as
+// it replaces it, and no more of it than that.
+MALLOW_INTERNAL void heap_take_along(struct heap *heap, struct heap *from, struct slab *slab);
 
 // Collects what others have freed in heaps that threads which ended have left, as far as `*work`
 // allows.
@@ -430,11 +435,11 @@ MALLOW_INLINE struct slab *heap_queue_first(const struct heap *heap, unsigned cl
     const struct heap_medium *const medium = heap_medium_of(heap);
     return medium != NULL ? medium->queue[class_index - MALLOW_DIRECT_CLASS_COUNT] : NULL;
 }
-// Whether the heap of the thread that has ended last has a slab of the class with room. A hint.
+// Whether the heap that was abandoned first has a slab of the class with room. A hint.
 MALLOW_RACY_READ static __attribute__((unused)) bool
 heap_may_adopt_first(const struct heap_shared *shared, unsigned class_index) {
-    const uint64_t head = atomic_load_explicit(&shared->abandoned, memory_order_acquire);
-    const struct heap *const first = (const struct heap *)(uintptr_t)(head & HEAP_ABANDONED_MASK);
+    const struct heap *const first =
+        atomic_load_explicit(&shared->abandoned, memory_order_acquire);
     return first != NULL && heap_queue_first(first, class_index) != NULL;
 }
 // Makes room for the places of a medium class; false: no memory.

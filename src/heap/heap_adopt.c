@@ -2,43 +2,131 @@
 // Heap birth and end: heaps of threads that ended are taken over whole by new threads, and slab by
 // slab by running ones. See heap.h.
 //
-// Holds    a heap on the stack of abandoned heaps is ABANDONED or, for a moment, CLAIMED; heaps are
-//          never unmapped, so a stale pointer read from the stack still points to a heap.
+// Threads  the queue of abandoned heaps is changed under the arena's lock, and read without. Who
+//          ended first comes first, but for one heap with few slabs. For while a thread owns slabs
+//          and waits for a processor, nobody else has the use of what is freed in them; in an
+//          abandoned heap all have, and the longer it is that, the more of it is free.
+// Holds    a heap on that queue is ABANDONED or, for a moment, CLAIMED; heaps are never unmapped,
+//          so a stale pointer read from the queue still points to a heap.
 #include "heap/heap.h"
 
 #include "heap/heap_gate.h"
 #include "heap/heap_rest.h"
 #include "slab/size_class.h"
 
-static void abandoned_push(struct heap_shared *shared, struct heap *heap) {
-    uint64_t head = atomic_load_explicit(&shared->abandoned, memory_order_relaxed);
-    uint64_t mine;
-    do {
-        __atomic_store_n(&heap->next_abandoned,
-                         (struct heap *)(uintptr_t)(head & HEAP_ABANDONED_MASK),
-                         __ATOMIC_RELAXED);
-        mine = (head & ~HEAP_ABANDONED_MASK) | (uintptr_t)heap;
-    } while (!atomic_compare_exchange_weak_explicit(&shared->abandoned, &head, mine,
-                                                    memory_order_release, memory_order_relaxed));
+static struct heap *abandoned_next(const struct heap *heap) {
+    return __atomic_load_n(&heap->next_abandoned, __ATOMIC_ACQUIRE);
 }
 
-static struct heap *abandoned_pop(struct heap_shared *shared) {
-    uint64_t head = atomic_load_explicit(&shared->abandoned, memory_order_acquire);
-    for (;;) {
-        struct heap *const heap = (struct heap *)(uintptr_t)(head & HEAP_ABANDONED_MASK);
-        if (heap == NULL) {
-            return NULL;
-        }
-        const struct heap *const next = __atomic_load_n(&heap->next_abandoned, __ATOMIC_RELAXED);
-        // The counter above the address changes with every pop, so a head that was popped and
-        // pushed again in between does not match.
-        const uint64_t count = (head & ~HEAP_ABANDONED_MASK) + HEAP_ABANDONED_MASK + 1;
-        if (atomic_compare_exchange_weak_explicit(&shared->abandoned, &head,
-                                                  count | (uintptr_t)next, memory_order_acquire,
-                                                  memory_order_acquire)) {
-            return heap;
-        }
+// Has `next` follow `heap`, or come first; lock held.
+static void abandoned_link(struct heap_shared *shared, struct heap *heap, struct heap *next) {
+    if (heap != NULL) {
+        __atomic_store_n(&heap->next_abandoned, next, __ATOMIC_RELEASE);
+    } else {
+        atomic_store_explicit(&shared->abandoned, next, memory_order_release);
     }
+}
+
+static uint32_t abandoned_slabs(const struct heap *heap) {
+    return atomic_load_explicit(&heap->slab_count, memory_order_relaxed);
+}
+
+// Takes the heap behind `before`, or the first one, off the queue; lock held.
+static void abandoned_unlink(struct heap_shared *shared, struct heap *before, struct heap *heap) {
+    abandoned_link(shared, before, abandoned_next(heap));
+    if (shared->abandoned_last == heap) {
+        shared->abandoned_last = before;
+    }
+}
+
+// Puts of the first few heaps the one with the fewest slabs first; lock held.
+static void abandoned_sort(struct heap_shared *shared) {
+    struct heap *const first = atomic_load_explicit(&shared->abandoned, memory_order_relaxed);
+    struct heap *best = first;
+    struct heap *before_best = NULL;
+    struct heap *before = first;
+    for (unsigned count = 1; before != NULL && count < MALLOW_BIRTH_BUDGET; count++) {
+        struct heap *const heap = abandoned_next(before);
+        if (heap == NULL) {
+            break;
+        }
+        if (abandoned_slabs(heap) < abandoned_slabs(best)) {
+            best = heap;
+            before_best = before;
+        }
+        before = heap;
+    }
+    if (best != first) {
+        abandoned_unlink(shared, before_best, best);
+        abandoned_link(shared, best, first);
+        abandoned_link(shared, NULL, best);
+    }
+}
+
+// False: it is taken, and where heaps have a reserve nobody waits for another thread.
+static bool abandoned_lock(struct heap_shared *shared) {
+    struct os_lock *const lock = &shared->arenas->lock;
+    if (os_lock_try(lock, os_lock_mine())) {
+        return true;
+    }
+    if (shared->reserve != NULL) {
+        return false;
+    }
+    os_lock_take(lock);
+    return true;
+}
+
+static bool abandoned_arrived(const struct heap_shared *shared) {
+    return atomic_load_explicit(&shared->arrived, memory_order_relaxed) != NULL;
+}
+
+// What has arrived goes to the end of the queue; lock held.
+static void abandoned_settle(struct heap_shared *shared) {
+    struct heap *heap = atomic_exchange_explicit(&shared->arrived, NULL, memory_order_acquire);
+    while (heap != NULL) {
+        struct heap *const next = abandoned_next(heap);
+        abandoned_link(shared, heap, NULL);
+        abandoned_link(shared, shared->abandoned_last, heap);
+        shared->abandoned_last = heap;
+        heap = next;
+    }
+}
+
+// Who ends has time to look for what the next to begin takes over. Whoever does not get the lock
+// leaves the heap to those who next do.
+static void abandoned_push(struct heap_shared *shared, struct heap *heap) {
+    struct heap *head = atomic_load_explicit(&shared->arrived, memory_order_relaxed);
+    do {
+        abandoned_link(shared, heap, head);
+    } while (!atomic_compare_exchange_weak_explicit(&shared->arrived, &head, heap,
+                                                    memory_order_release, memory_order_relaxed));
+    if (abandoned_lock(shared)) {
+        abandoned_settle(shared);
+        abandoned_sort(shared);
+        os_lock_drop(&shared->arenas->lock);
+    }
+}
+
+// The first of the queue, taken off it for a new thread. NULL: there is none, or somebody is at
+// work in it.
+static MALLOW_NOINLINE struct heap *abandoned_pop(struct heap_shared *shared) {
+    uint32_t expected = HEAP_ABANDONED;
+    if (!abandoned_lock(shared)) {
+        return NULL;
+    }
+    if (unlikely(abandoned_arrived(shared))) {
+        abandoned_settle(shared);
+    }
+    struct heap *heap = atomic_load_explicit(&shared->abandoned, memory_order_relaxed);
+    if (heap != NULL &&
+        atomic_compare_exchange_strong_explicit(&heap->state, &expected, HEAP_OWNED,
+                                                memory_order_seq_cst, memory_order_relaxed)) {
+        abandoned_unlink(shared, NULL, heap);
+    } else {
+        heap = NULL;
+    }
+    os_lock_drop_here(&shared->arenas->lock);
+    return heap;
 }
 
 MALLOW_INTERNAL void heap_shared_init(struct heap_shared *shared) {
@@ -141,20 +229,8 @@ MALLOW_INTERNAL void heap_forget(struct heap *heap) {
 }
 
 MALLOW_INTERNAL struct heap *heap_adopt_or_create(struct heap_shared *shared) {
-    struct heap *busy = NULL;
-    struct heap *heap = abandoned_pop(shared);
-    if (heap != NULL) {
-        uint32_t expected = HEAP_ABANDONED;
-        if (!atomic_compare_exchange_strong_explicit(&heap->state, &expected, HEAP_OWNED,
-                                                     memory_order_seq_cst, memory_order_relaxed)) {
-            // Claimed for a moment by a thread that frees into it: leave it where it was.
-            busy = heap;
-            heap = NULL;
-        }
-    }
-    if (busy != NULL) {
-        abandoned_push(shared, busy);
-    }
+    struct heap *const heap =
+        heap_has_ended(shared) || abandoned_arrived(shared) ? abandoned_pop(shared) : NULL;
     if (heap == NULL) {
         return heap_create(shared, HEAP_OWNED, shared->reserve);
     }
@@ -183,17 +259,34 @@ MALLOW_INTERNAL void heap_abandon(struct heap *heap) {
     abandoned_push(heap->shared, heap);
 }
 
-// The class's next slab with room in a claimed heap, made this heap's own.
-static struct slab *heap_take_over(struct heap *heap, struct heap *from, unsigned class_index) {
-    struct slab *const slab = heap_queue_first(from, class_index);
-    if (slab == NULL) {
-        return NULL;
-    }
+// A slab that is queued in a claimed heap becomes this heap's own.
+static void heap_take_slab_of(struct heap *heap, struct heap *from, struct slab *slab) {
     heap_queue_remove(from, slab);
     atomic_fetch_sub_explicit(&from->slab_count, 1, memory_order_relaxed);
     atomic_fetch_add_explicit(&heap->slab_count, 1, memory_order_relaxed);
     slab_change_owner(slab, (uintptr_t)heap | SLAB_OWNER_QUEUED);
+}
+
+// The class's next slab with room in a claimed heap, made this heap's own.
+static struct slab *heap_take_over(struct heap *heap, struct heap *from, unsigned class_index) {
+    struct slab *const slab = heap_queue_first(from, class_index);
+    if (slab != NULL) {
+        heap_take_slab_of(heap, from, slab);
+    }
     return slab;
+}
+
+MALLOW_INTERNAL void heap_take_along(struct heap *heap, struct heap *from, struct slab *slab) {
+    if ((slab_owner(slab) & ~SLAB_OWNER_PENDING) != ((uintptr_t)from | SLAB_OWNER_QUEUED) ||
+        heap_is_empty(heap) || heap->reserve != from->reserve) {
+        return; // it has been given up, or cannot be had
+    }
+    const unsigned class_index = slab->class_index;
+    if ((class_index < MALLOW_DIRECT_CLASS_COUNT || heap_medium_of(heap) != NULL) &&
+        heap_queue_first(heap, class_index) == NULL) {
+        heap_take_slab_of(heap, from, slab);
+        heap_queue_push(heap, slab);
+    }
 }
 
 // Whether there is something to be had in an abandoned heap: of the class, or what others have
@@ -203,20 +296,19 @@ MALLOW_RACY_READ static bool adopt_looks_useful(const struct heap *heap, unsigne
            (class_index < MALLOW_CLASS_COUNT && heap_queue_first(heap, class_index) != NULL);
 }
 
-// The first of a few heaps on the stack that looks as if it could help, claimed; NULL: none does.
+// The first of a few heaps on the queue that looks as if it could help, claimed; NULL: none does.
 // They stay there: who has claimed one may work in it, and one that a new thread has taken
 // meanwhile cannot be claimed. Its link may be of another time by then, and still leads to heaps,
 // or nowhere.
 MALLOW_INLINE struct heap *adopt_claim(struct heap *heap, unsigned class_index,
                                        unsigned budget) {
-    const uint64_t head = atomic_load_explicit(&heap->shared->abandoned, memory_order_acquire);
-    struct heap *from = (struct heap *)(uintptr_t)(head & HEAP_ABANDONED_MASK);
+    struct heap *from = atomic_load_explicit(&heap->shared->abandoned, memory_order_acquire);
     heap_note_effort(HEAP_EFFORT_LOOK);
     for (unsigned count = 0; from != NULL && count < budget; count++) {
         if (adopt_looks_useful(from, class_index) && heap_claim(from)) {
             return from;
         }
-        from = __atomic_load_n(&from->next_abandoned, __ATOMIC_RELAXED);
+        from = abandoned_next(from);
     }
     return NULL;
 }

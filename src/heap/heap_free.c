@@ -69,6 +69,9 @@ MALLOW_INLINE bool heap_free_as_owner(struct heap *heap, struct slab *slab, size
     const bool done = heap_free_held(owner, slab, index, sure);
     if (owner != heap) {
         int work = heap_call_work();
+        if (work > 0 && !heap_has_posts(owner)) { // else those are collected
+            heap_take_along(heap, owner, slab);
+        }
         heap_unclaim(owner, &work);
     }
     return done;

@@ -213,24 +213,24 @@ CASE(a_running_thread_takes_a_slab_with_room_from_an_ended_one) {
     heap_world_check(&world, mine);
     assert_true(heap_free(&world.shared, mine, block)); // of the ended thread, now local
     assert_false(slab_owner(slab) & SLAB_OWNER_PENDING);
-    assert_ptr_equal(create(), heap); // still on the stack
+    assert_ptr_equal(create(), heap); // still on the queue
 }
 
-CASE(a_move_takes_a_slab_of_the_thread_that_ended_last_or_of_none) {
+CASE(a_move_takes_a_slab_of_the_heap_abandoned_first_or_of_none) {
     const unsigned class_index = size_class_of(1000);
     struct slab *const slab = heap_identify(&world.shared, allocate_in_slab(heap, 1000)).slab;
     struct heap *const other = create();
     struct heap *const mine = create();
-    heap_abandon(heap);
-    assert_true(heap_may_adopt_first(&world.shared, class_index));
-    assert_false(heap_may_adopt_first(&world.shared, size_class_of(5000)));
     heap_abandon(other); // it has none
+    heap_abandon(heap);
     assert_false(heap_may_adopt_first(&world.shared, class_index));
     heap_begin_move(HEAP_EFFORT_MOVE);
     const uintptr_t fresh = allocate_in_slab(mine, 1000);
     heap_end_move(HEAP_EFFORT_MOVE);
     assert_ptr_not_equal(heap_identify(&world.shared, fresh).slab, slab);
     assert_ptr_equal(create(), other);
+    assert_true(heap_may_adopt_first(&world.shared, class_index));
+    assert_false(heap_may_adopt_first(&world.shared, size_class_of(5000)));
     assert_true(heap_free(&world.shared, mine, fresh));
     heap_release_spare(mine); // so that it needs another slab
     heap_begin_move(HEAP_EFFORT_MOVE);
@@ -240,7 +240,119 @@ CASE(a_move_takes_a_slab_of_the_thread_that_ended_last_or_of_none) {
     heap_world_check(&world, mine);
 }
 
-CASE(a_claimed_heap_is_passed_over_and_stays_on_the_stack) {
+CASE(a_new_thread_takes_over_a_heap_with_few_slabs) {
+    struct heap *const one = create();
+    struct heap *const none = create();
+    (void)allocate_in_slab(heap, 1000);
+    (void)allocate_in_slab(heap, 500);
+    (void)allocate_in_slab(one, 1000);
+    heap_abandon(heap);
+    heap_abandon(one);
+    heap_abandon(none);
+    assert_ptr_equal(create(), none);
+    assert_ptr_equal(create(), one); // had come before `heap` by then
+    assert_ptr_equal(create(), heap);
+    assert_false(heap_has_ended(&world.shared));
+    heap_abandon(one);
+    heap_abandon(none); // that is the last of the queue, and comes first
+    assert_ptr_equal(create(), none);
+    assert_ptr_equal(create(), one);
+    assert_false(heap_has_ended(&world.shared));
+}
+
+CASE(it_is_one_of_the_few_whose_threads_ended_first) {
+    struct heap *heaps[MALLOW_BIRTH_BUDGET + 1];
+    for (unsigned i = 0; i <= MALLOW_BIRTH_BUDGET; i++) {
+        heaps[i] = create();
+        if (i < MALLOW_BIRTH_BUDGET) {
+            (void)allocate_in_slab(heaps[i], 1000);
+        }
+    }
+    for (unsigned i = 0; i <= MALLOW_BIRTH_BUDGET; i++) {
+        heap_abandon(heaps[i]);
+    }
+    assert_ptr_equal(create(), heaps[0]);
+    heap_abandon(heap);
+    assert_ptr_equal(create(), heaps[MALLOW_BIRTH_BUDGET]); // one of the few by now
+    for (unsigned i = 1; i < MALLOW_BIRTH_BUDGET; i++) {
+        assert_ptr_equal(create(), heaps[i]);
+    }
+    assert_ptr_equal(create(), heap);
+}
+
+enum { LEFT_BYTES = 1000, LEFT_SLABS = 3 };
+
+// Full slabs of an ended thread, and a running one's heap; blocks[i] is in slabs[i].
+static struct heap *leave_full_slabs(uintptr_t blocks[LEFT_SLABS],
+                                     struct slab *slabs[LEFT_SLABS]) {
+    struct heap *const mine = create();
+    for (unsigned i = 0; i < LEFT_SLABS; i++) {
+        blocks[i] = allocate_in_slab(heap, LEFT_BYTES);
+        slabs[i] = heap_identify(&world.shared, blocks[i]).slab;
+        for (unsigned count = slabs[i]->room_count; count > 1; count--) {
+            assert_ptr_equal(
+                heap_identify(&world.shared, allocate_in_slab(heap, LEFT_BYTES)).slab, slabs[i]);
+        }
+    }
+    heap_abandon(heap);
+    return mine;
+}
+
+CASE(a_slab_of_an_ended_thread_comes_along_with_who_frees_in_it_one_of_a_class) {
+    uintptr_t blocks[LEFT_SLABS];
+    struct slab *slabs[LEFT_SLABS];
+    struct heap *const mine = leave_full_slabs(blocks, slabs);
+    assert_true(heap_free(&world.shared, mine, blocks[0]));
+    assert_int_equal(slab_owner(slabs[0]), (uintptr_t)mine | SLAB_OWNER_QUEUED);
+    assert_true(heap_free(&world.shared, mine, blocks[1])); // it has one
+    assert_int_equal(slab_owner(slabs[1]), (uintptr_t)heap | SLAB_OWNER_QUEUED);
+    assert_int_equal(mine->slab_count, 1);
+    assert_int_equal(heap->slab_count, LEFT_SLABS - 1);
+    heap_world_check(&world, heap);
+    heap_world_check(&world, mine);
+    assert_int_equal(allocate_in_slab(mine, LEFT_BYTES), blocks[0]); // its queue is empty now
+    assert_true(heap_free(&world.shared, mine, blocks[2]));
+    assert_int_equal(slab_owner(slabs[2]), (uintptr_t)mine | SLAB_OWNER_QUEUED);
+    heap_world_check(&world, heap);
+    heap_world_check(&world, mine);
+}
+
+CASE(who_has_no_heap_or_none_of_the_class_takes_no_slab_along) {
+    uintptr_t blocks[LEFT_SLABS];
+    struct slab *slabs[LEFT_SLABS];
+    const uintptr_t medium[] = {allocate_in_slab(heap, 5000), allocate_in_slab(heap, 5000)};
+    struct slab *const medium_slab = heap_identify(&world.shared, medium[0]).slab;
+    struct heap *const mine = leave_full_slabs(blocks, slabs);
+    assert_true(heap_free(&world.shared, (struct heap *)(uintptr_t)&heap_empty, blocks[0]));
+    assert_int_equal(slab_owner(slabs[0]), (uintptr_t)heap | SLAB_OWNER_QUEUED);
+    assert_null(heap_medium_of(mine));
+    assert_true(heap_free(&world.shared, mine, medium[0]));
+    assert_int_equal(slab_owner(medium_slab), (uintptr_t)heap | SLAB_OWNER_QUEUED);
+    assert_true(heap_prepare_class(mine, size_class_of(5000)));
+    assert_true(heap_free(&world.shared, mine, allocate_in_slab(mine, 9000)));
+    assert_true(heap_free(&world.shared, mine, medium[1])); // the last one: it is given up
+    assert_int_equal(slab_owner_heap(medium_slab), 0);
+    heap_world_check(&world, heap);
+    heap_world_check(&world, mine);
+}
+
+CASE(a_free_collects_what_was_posted_to_an_ended_thread_and_takes_nothing_along) {
+    uintptr_t blocks[LEFT_SLABS];
+    struct slab *slabs[LEFT_SLABS];
+    struct heap *const mine = leave_full_slabs(blocks, slabs);
+    int work = 0;
+    assert_true(heap_claim(heap));
+    heap_world_free_elsewhere(&world, blocks[1]);
+    heap_unclaim(heap, &work); // leaves it
+    assert_int_equal(heap_world_posts_waiting(heap), 1);
+    assert_true(heap_free(&world.shared, mine, blocks[0]));
+    assert_int_equal(heap_world_posts_waiting(heap), 0);
+    assert_int_equal(slab_owner(slabs[0]), (uintptr_t)heap | SLAB_OWNER_QUEUED);
+    assert_int_equal(mine->slab_count, 0);
+    heap_world_check(&world, heap);
+}
+
+CASE(a_claimed_heap_is_passed_over_and_stays_on_the_queue) {
     heap_abandon(heap);
     assert_true(heap_claim(heap));
     assert_false(heap_claim(heap));
@@ -265,7 +377,7 @@ CASE(a_fallback_heap_is_claimed_for_each_use_and_never_taken_over) {
 
 // ---- Threads that come and go -------------------------------------------------------------------
 
-enum { THREADS = 4, LIVES = 40, BLOCKS = 60 };
+enum { THREADS = 4, LIVES = 40, BLOCKS = 60, PASSED = 30 };
 static _Atomic(bool) went_wrong;
 static _Atomic(uintptr_t) passed_on[THREADS]; // a block that the next thread frees
 
@@ -278,11 +390,15 @@ static void *live_often(void *argument) {
             blocks[i] = heap_allocate(mine, 16 + 31 * i, false);
             memset((void *)blocks[i], (int)me + 1, 16 + 31 * i);
         }
-        const uintptr_t other = atomic_exchange(&passed_on[(me + 1) % THREADS], blocks[0]);
-        if (other != 0) {
-            (void)heap_free(&world.shared, mine, other);
+        // Those that others free, of slabs, which may come along.
+        for (unsigned i = 0; i < PASSED; i++) {
+            const uintptr_t block = heap_allocate_aligned(mine, 200 + 60 * (i % 4), 16, false);
+            const uintptr_t other = atomic_exchange(&passed_on[(me + 1) % THREADS], block);
+            if (other != 0) {
+                (void)heap_free(&world.shared, mine, other);
+            }
         }
-        for (unsigned i = 1; i < BLOCKS; i++) {
+        for (unsigned i = 0; i < BLOCKS; i++) {
             if (!unit_is_all((const void *)blocks[i], (unsigned char)(me + 1), 16 + 31 * i)) {
                 atomic_store(&went_wrong, true);
             }
@@ -331,8 +447,13 @@ int main(void) {
         HEAP_CASE(heaps_are_taken_over_each_once),
         HEAP_CASE(an_abandoned_heap_gives_back_its_empty_slabs_and_its_thin_unit),
         HEAP_CASE(a_running_thread_takes_a_slab_with_room_from_an_ended_one),
-        HEAP_CASE(a_move_takes_a_slab_of_the_thread_that_ended_last_or_of_none),
-        HEAP_CASE(a_claimed_heap_is_passed_over_and_stays_on_the_stack),
+        HEAP_CASE(a_move_takes_a_slab_of_the_heap_abandoned_first_or_of_none),
+        HEAP_CASE(a_new_thread_takes_over_a_heap_with_few_slabs),
+        HEAP_CASE(it_is_one_of_the_few_whose_threads_ended_first),
+        HEAP_CASE(a_slab_of_an_ended_thread_comes_along_with_who_frees_in_it_one_of_a_class),
+        HEAP_CASE(who_has_no_heap_or_none_of_the_class_takes_no_slab_along),
+        HEAP_CASE(a_free_collects_what_was_posted_to_an_ended_thread_and_takes_nothing_along),
+        HEAP_CASE(a_claimed_heap_is_passed_over_and_stays_on_the_queue),
         HEAP_CASE(a_fallback_heap_is_claimed_for_each_use_and_never_taken_over),
         HEAP_CASE(threads_that_come_and_go_use_few_heaps_and_leave_nothing),
     };
