@@ -122,14 +122,14 @@ typedef void *override_resize(void *block, size_t size);
 
 // The process's realloc, looked up once.
 static MALLOW_COLD override_resize *override_realloc(void) {
-    static override_resize *_Atomic known;
-    override_resize *function = atomic_load_explicit(&known, memory_order_relaxed);
+    override_resize *function =
+        atomic_load_explicit(&api_operators()->resize, memory_order_relaxed);
     if (function == NULL) {
         if (dlsym != NULL) {
             *(void **)&function = dlsym(RTLD_DEFAULT, "realloc");
         }
         function = function != NULL ? function : realloc;
-        atomic_store_explicit(&known, function, memory_order_relaxed);
+        atomic_store_explicit(&api_operators()->resize, function, memory_order_relaxed);
     }
     return function;
 }

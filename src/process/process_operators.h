@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Process: whom those operators new and delete call that by default call others (override_new.c).
+// Process: whom those operators new and delete call that by default call others (override_new.c),
+// and reallocarray (override_libc.c).
 //
 // Threads  any; those that look at the same time find the same.
 #ifndef MALLOW_PROCESS_PROCESS_OPERATORS_H
@@ -21,6 +22,7 @@ struct process_operators {
     void *(*_Atomic create_aligned[2])(size_t size, size_t alignment);
     void (*_Atomic destroy[2])(void *block);
     void (*_Atomic destroy_aligned[2])(void *block, size_t alignment);
+    void *(*_Atomic resize)(void *block, size_t size); // the program's realloc; NULL: not looked up
 };
 
 #endif

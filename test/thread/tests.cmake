@@ -2,7 +2,7 @@
 mallow_both(thread.remote check thread/test_remote.c)
 mallow_both(thread.churn full thread/test_churn.c)
 mallow_linked(thread.options check thread/test_options.c)
-mallow_linked(thread.moves check thread/test_moves.c)
+mallow_linked(thread.moves "check;native" thread/test_moves.c)
 mallow_linked(thread.secondary_moves check thread/test_secondary_moves.c)
 set_property(TEST thread.secondary_moves APPEND PROPERTY ENVIRONMENT MALLOW_ARENA_RESERVE=8M)
 mallow_both(thread.many "check;native" thread/test_many.c)
