@@ -324,7 +324,8 @@ MALLOW_INTERNAL MALLOW_NOINLINE struct slab *heap_adopt_slab(struct heap *heap,
     if (from == NULL) {
         return NULL;
     }
-    if (heap_thread.effort <= HEAP_EFFORT_LOOK &&
+    // Collecting may give the slab up, and then one has to be opened besides.
+    if (!dear && heap_thread.effort <= HEAP_EFFORT_LOOK &&
         heap_queue_first(from, class_index) == NULL && heap_next_post_is_of(from, class_index)) {
         (void)heap_drain_one(from, work, true);
     }
