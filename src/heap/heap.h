@@ -244,7 +244,7 @@ MALLOW_INTERNAL void heap_confine(struct heap_shared *shared);
 // or a new one. NULL: no memory.
 MALLOW_INTERNAL struct heap *heap_adopt_or_create(struct heap_shared *shared);
 
-// A new heap on no thread, in state ABANDONED and on no stack: to be claimed for each use.
+// A new heap on no thread, in state ABANDONED and on no queue: to be claimed for each use.
 MALLOW_INTERNAL struct heap *heap_create_fallback(struct heap_shared *shared);
 
 // A new heap on no thread, in state OWNED, all of whose spans are of the reserve, or under its

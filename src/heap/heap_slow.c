@@ -352,21 +352,35 @@ static uintptr_t heap_allocate_thin(struct heap *heap, unsigned class_index, boo
     return address;
 }
 
-// Takes a block of the class's current slab, which is `slab` or NULL, after a refill if need be;
-// its slab, or NULL: out of memory. Between enter and leave (heap_gate.h).
-MALLOW_INLINE struct slab *heap_take_inside(struct heap *heap, unsigned class_index,
-                                            struct slab *slab, uintptr_t *address, bool *is_zero) {
+struct heap_taken {
+    struct slab *slab; // NULL: out of memory
+    uintptr_t address;
+    bool is_zero;
+};
+
+// Takes a block of the class's current slab, which is `slab` or NULL, after a refill if need be.
+// Between enter and leave (heap_gate.h).
+MALLOW_INLINE struct heap_taken heap_take_inside(struct heap *heap, unsigned class_index,
+                                                 struct slab *slab) {
+    struct heap_taken taken = {slab, 0, false};
     if (unlikely(heap_is_resting(heap, class_index))) {
         heap_wake_class(heap, class_index);
     }
-    if (unlikely(slab == NULL || !slab_take(slab, address))) {
-        slab = heap_refill(heap, class_index, slab);
-        if (likely(slab != NULL)) {
-            (void)slab_take(slab, address);
+    if (unlikely(slab == NULL || !slab_take(slab, &taken.address))) {
+        taken.slab = heap_refill(heap, class_index, slab);
+        if (likely(taken.slab != NULL)) {
+            (void)slab_take(taken.slab, &taken.address);
         }
     }
-    *is_zero = slab != NULL && heap_take_zeroed(slab, *address);
-    return slab;
+    taken.is_zero = taken.slab != NULL && heap_take_zeroed(taken.slab, taken.address);
+    return taken;
+}
+
+MALLOW_INLINE uintptr_t heap_taken_block(const struct heap_taken *taken, bool zeroed) {
+    if (zeroed && !taken->is_zero) {
+        __builtin_memset((void *)taken->address, 0, taken->slab->block_bytes);
+    }
+    return taken->address;
 }
 
 // A block of a class. `plain`: any block of its size will do if there is none. Classes without a
@@ -375,43 +389,32 @@ MALLOW_INLINE struct slab *heap_take_inside(struct heap *heap, unsigned class_in
 static MALLOW_NOINLINE uintptr_t heap_allocate_in_slab(struct heap *heap, unsigned class_index,
                                                        struct slab *current, bool zeroed,
                                                        bool plain) {
-    uintptr_t address = 0;
-    bool is_zero = false;
     heap_gate_enter(heap);
-    const struct slab *const slab =
-        heap_take_inside(heap, class_index, current, &address, &is_zero);
+    const struct heap_taken taken = heap_take_inside(heap, class_index, current);
     heap_gate_leave(heap);
-    if (unlikely(slab == NULL)) {
+    if (unlikely(taken.slab == NULL)) {
         return plain ? heap_take_last(heap, size_class_bytes(class_index), zeroed) : 0;
     }
-    if (zeroed && !is_zero) {
-        __builtin_memset((void *)address, 0, slab->block_bytes);
-    }
-    return address;
+    return heap_taken_block(&taken, zeroed);
 }
 
 // The same of a class with a fast path and without a slab of its own, where heaps are many: it may
 // be a guest.
 static MALLOW_NOINLINE uintptr_t heap_allocate_seated(struct heap *heap, unsigned class_index,
                                                       bool zeroed) {
-    uintptr_t address = 0;
-    bool is_zero = false;
     unsigned seat = class_index;
     heap_gate_enter(heap);
-    struct slab *slab = heap_seat(heap, &seat);
+    struct slab *const host_slab = heap_seat(heap, &seat);
     heap_note_effort(HEAP_EFFORT_LOOK);
-    slab = heap_take_inside(heap, seat, slab, &address, &is_zero);
-    if (seat != class_index && heap_thread.effort == HEAP_EFFORT_LOOK && slab != NULL) {
-        heap_seat_guest(heap, class_index, slab); // else the next does
+    const struct heap_taken taken = heap_take_inside(heap, seat, host_slab);
+    if (seat != class_index && heap_thread.effort == HEAP_EFFORT_LOOK && taken.slab != NULL) {
+        heap_seat_guest(heap, class_index, taken.slab); // else the next does
     }
     heap_gate_leave(heap);
-    if (unlikely(slab == NULL)) {
+    if (unlikely(taken.slab == NULL)) {
         return heap_take_last(heap, size_class_bytes(class_index), zeroed);
     }
-    if (zeroed && !is_zero) {
-        __builtin_memset((void *)address, 0, slab->block_bytes);
-    }
-    return address;
+    return heap_taken_block(&taken, zeroed);
 }
 
 // The first blocks of a class.

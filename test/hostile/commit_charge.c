@@ -8,17 +8,9 @@ static char text[512 * 1024];
 
 static size_t charge_kib(void)
 {
-    const int fd = open("/proc/self/smaps", O_RDONLY);
-    if (fd < 0) {
+    if (!read_whole("/proc/self/smaps", text, sizeof text)) {
         SKIP_PROGRAM("no /proc/self/smaps");
     }
-    size_t length = 0;
-    ssize_t got;
-    while ((got = read(fd, text + length, sizeof text - 1 - length)) > 0) {
-        length += (size_t)got;
-    }
-    close(fd);
-    text[length] = '\0';
     size_t charged = 0;
     size_t size = 0;
     for (char *line = text; line != NULL && *line != '\0'; line = strchr(line, '\n'), line += line != NULL) {

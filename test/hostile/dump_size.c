@@ -19,17 +19,9 @@ static const char *line_after(const char *line)
 
 static struct sizes sizes_read(void)
 {
-    const int fd = open("/proc/self/smaps", O_RDONLY);
-    if (fd < 0) {
+    if (!read_whole("/proc/self/smaps", text, sizeof text)) {
         SKIP_PROGRAM("no /proc/self/smaps");
     }
-    size_t length = 0;
-    ssize_t got;
-    while ((got = read(fd, text + length, sizeof text - 1 - length)) > 0) {
-        length += (size_t)got;
-    }
-    close(fd);
-    text[length] = '\0';
     struct sizes sizes = {0};
     size_t size = 0;
     size_t written = 0;

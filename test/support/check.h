@@ -140,6 +140,23 @@ static inline size_t nonzero_at(const void *block, size_t size)
 
 // ---- The process --------------------------------------------------------------------------------
 
+// All of a file under /proc, ended by a zero byte; false: it cannot be opened.
+static inline bool read_whole(const char *path, char *text, size_t capacity)
+{
+    const int fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0) {
+        return false;
+    }
+    size_t length = 0;
+    ssize_t got;
+    while ((got = read(fd, text + length, capacity - 1 - length)) > 0) {
+        length += (size_t)got;
+    }
+    close(fd);
+    text[length] = '\0';
+    return true;
+}
+
 // A row of /proc/self/status in KiB (VmRSS, VmHWM, VmSize), read into the stack; 0 if unreadable.
 static inline size_t process_status_kib(const char *row)
 {
