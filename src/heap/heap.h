@@ -294,6 +294,15 @@ MALLOW_INLINE void heap_check_word(const struct heap *heap, const struct slab *s
     }
 }
 
+// To be called when a slab that is wholly free is given up, or its span used again: the same of all
+// its blocks. heap_queue.c
+MALLOW_INTERNAL void heap_check_pending_slab(const struct heap *heap, const struct slab *slab);
+MALLOW_INLINE void heap_check_slab(const struct heap *heap, const struct slab *slab) {
+    if (unlikely((slab_owner(slab) & SLAB_OWNER_PENDING) != 0)) {
+        heap_check_pending_slab(heap, slab);
+    }
+}
+
 // ---- heap_settle.c: what a call leaves to later ones --------------------------------------------
 
 // Ends a call that began when os_entries was `entries`: if the kernel has not been entered since,

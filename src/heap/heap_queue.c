@@ -167,14 +167,17 @@ MALLOW_INTERNAL void heap_check_twice(const struct slab *slab, const struct slab
     }
 }
 
+MALLOW_INTERNAL MALLOW_NOINLINE void heap_check_pending_slab(const struct heap *heap,
+                                                             const struct slab *slab) {
+    const struct slab_remote *const remote = arena_remote_of(heap->shared->arenas, slab);
+    for (unsigned i = 0; i < slab->word_count; i++) {
+        heap_check_twice(slab, remote, i);
+    }
+}
+
 MALLOW_INTERNAL void heap_release_slab(struct heap *heap, struct slab *slab) {
     check_assert(slab->used_count == 0 && slab_audit(slab));
-    if ((slab_owner(slab) & SLAB_OWNER_PENDING) != 0) {
-        const struct slab_remote *const remote = arena_remote_of(heap->shared->arenas, slab);
-        for (unsigned i = 0; i < slab->word_count; i++) {
-            heap_check_twice(slab, remote, i);
-        }
-    }
+    heap_check_slab(heap, slab);
     const unsigned slice_count = slab->slice_count;
     heap_note_effort(HEAP_EFFORT_RELEASE);
     atomic_fetch_sub_explicit(&heap->slab_count, 1, memory_order_relaxed);

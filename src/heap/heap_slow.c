@@ -48,6 +48,7 @@ static struct slab *heap_take_slab_span(struct heap *heap, unsigned slice_count,
     struct slab *const spare = heap_find_spare(heap, slice_count, search);
     if (spare != NULL) {
         const uintptr_t address = bits_align_down(spare->start_address, MALLOW_SLICE_BYTES);
+        heap_check_slab(heap, spare);
         slab_clear(spare);
         heap_note_effort(HEAP_EFFORT_LOOK);
         *span = (struct arena_span){.slab = spare, .address = address};

@@ -454,15 +454,33 @@ CASE(a_slab_that_all_others_have_freed_may_go_with_its_arena_before_its_post_is_
     heap_world_check(&world, heap);
 }
 
-CASE(a_pending_slab_with_a_block_freed_twice_is_not_given_up) {
-    struct slab *const slab = slab_with_a_block_freed_twice();
-    // As if the second block had been collected alone: the slab is to become wholly free.
+// As if the second block had been collected alone: so the slab may become wholly free.
+static void collect_the_second(struct slab *slab) {
     const size_t second = slab_index_of(slab, small[1]);
     const uint64_t mask = UINT64_C(1) << (second % 64);
     atomic_fetch_and(&arena_remote_of(&world.arena.arenas, slab)->bits[second / 64], ~mask);
     slab->bits[second / 64] |= mask;
     slab->used_count--;
+}
+
+CASE(a_pending_slab_with_a_block_freed_twice_is_not_given_up) {
+    collect_the_second(slab_with_a_block_freed_twice());
     assert_true(stops(free_the_others));
+}
+
+// Another class takes the slab's span while its post waits.
+static void free_the_others_and_use_the_span(void) {
+    for (unsigned i = 2; i < small_count; i++) {
+        (void)heap_free(&world.shared, heap, small[i]);
+    }
+    heap->steal_cursor = size_class_of(64);
+    heap->skipped_count = 1;
+    (void)heap_allocate_aligned(heap, 96, 16, false);
+}
+
+CASE(the_span_of_a_pending_slab_with_a_block_freed_twice_is_not_used_again) {
+    collect_the_second(slab_with_a_block_freed_twice());
+    assert_true(stops(free_the_others_and_use_the_span));
 }
 
 static void free_the_last_elsewhere(void) {
@@ -665,6 +683,7 @@ int main(void) {
         HEAP_CASE(
             a_slab_that_all_others_have_freed_may_go_with_its_arena_before_its_post_is_handled),
         HEAP_CASE(a_pending_slab_with_a_block_freed_twice_is_not_given_up),
+        HEAP_CASE(the_span_of_a_pending_slab_with_a_block_freed_twice_is_not_used_again),
         HEAP_CASE(a_block_of_the_word_in_use_freed_twice_is_found_at_once),
         HEAP_CASE(a_post_follows_a_slab_that_has_moved_to_another_heap),
         HEAP_CASE(a_post_of_a_slab_that_fills_in_another_heap_does_not_wait),
