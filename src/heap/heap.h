@@ -385,12 +385,10 @@ MALLOW_INLINE void heap_unclaim(struct heap *heap, int *work) {
 
 // Frees block `index` of a slab that the calling thread does not own; it need have no heap. More
 // often that is done by heap_near.h, which looks at less.
-MALLOW_INTERNAL void heap_free_remote(struct heap_shared *shared, struct slab *slab,
-                                      struct slab_remote *remote, size_t index);
+MALLOW_INTERNAL void heap_free_remote(struct slab *slab, struct slab_remote *remote, size_t index);
 
 // The same of one that its owner does not know to be free.
-MALLOW_INTERNAL void heap_free_live(struct heap_shared *shared, struct slab *slab,
-                                    struct slab_remote *remote, size_t index);
+MALLOW_INTERNAL void heap_free_live(struct slab *slab, struct slab_remote *remote, size_t index);
 
 // What is seldom to be done after the bit of the block at `address` has been set: its slab, which
 // had `capacity` blocks, has to be posted, or all blocks of a word have been freed, maybe the last
@@ -400,7 +398,7 @@ MALLOW_INTERNAL void heap_free_marked(struct heap_shared *shared, uintptr_t addr
 
 // Gives a full slab of any heap up if other threads have freed all of its blocks. Does nothing if
 // it is not full (any more).
-MALLOW_INTERNAL void heap_release_full(struct heap_shared *shared, struct slab *slab);
+MALLOW_INTERNAL void heap_release_full(struct slab *slab, struct slab_remote *remote);
 
 MALLOW_INLINE bool heap_is_abandoned(const struct heap *heap) {
     return atomic_load_explicit(&heap->state, memory_order_relaxed) == HEAP_ABANDONED;

@@ -80,7 +80,7 @@ MALLOW_INLINE bool heap_free_as_owner(struct heap *heap, struct slab *slab, size
 static MALLOW_NOINLINE void heap_free_in_slab(struct heap_shared *shared, struct heap *heap,
                                               struct slab *slab, size_t index) {
     if (!heap_free_as_owner(heap, slab, index, false)) {
-        heap_free_remote(shared, slab, arena_remote_of(shared->arenas, slab), index);
+        heap_free_remote(slab, arena_remote_of(shared->arenas, slab), index);
     }
 }
 
@@ -136,7 +136,7 @@ MALLOW_INTERNAL bool heap_hand_on(struct heap_shared *shared, const struct heap 
         (heap->spare == NULL && (owner & ~SLAB_OWNER_QUEUED) == (uintptr_t)heap)) {
         return false;
     }
-    heap_free_live(shared, slab, arena_remote_of(shared->arenas, slab), block->index);
+    heap_free_live(slab, arena_remote_of(shared->arenas, slab), block->index);
     return true;
 }
 
@@ -146,11 +146,11 @@ MALLOW_INTERNAL MALLOW_NOINLINE void heap_free_moved(struct heap_shared *shared,
     // call that has taken a span or a mapping leaves even an own slab's bitmap to a later one.
     struct slab_remote *const remote = arena_remote_of(shared->arenas, block->slab);
     if (heap_thread.effort >= HEAP_EFFORT_HUGE) {
-        heap_free_live(shared, block->slab, remote, block->index);
+        heap_free_live(block->slab, remote, block->index);
         return;
     }
     if (!heap_free_as_owner(heap, block->slab, block->index, true)) {
-        heap_free_live(shared, block->slab, remote, block->index);
+        heap_free_live(block->slab, remote, block->index);
     }
     heap_note_effort(HEAP_EFFORT_LOOK);
 }

@@ -118,7 +118,7 @@ static bool heap_is_freed_elsewhere(const struct slab_remote *remote, size_t cap
                heap_near_whole(whole, capacity);
 }
 
-MALLOW_INTERNAL void heap_release_full(struct heap_shared *shared, struct slab *slab) {
+MALLOW_INTERNAL void heap_release_full(struct slab *slab, struct slab_remote *remote) {
     uintptr_t owner = atomic_load_explicit(&slab->owner, memory_order_seq_cst);
     struct heap *const heap = (struct heap *)(owner & ~SLAB_OWNER_FLAGS);
     if ((owner & SLAB_OWNER_FULL) == 0 || heap == NULL ||
@@ -127,7 +127,6 @@ MALLOW_INTERNAL void heap_release_full(struct heap_shared *shared, struct slab *
         return; // somebody else is at it
     }
     // Nobody's now, so it holds still. A thread that would post it waits for its next owner.
-    struct slab_remote *const remote = arena_remote_of(shared->arenas, slab);
     if (!heap_is_freed_elsewhere(remote, slab->capacity_count)) {
         slab_change_owner(slab, owner & ~SLAB_OWNER_PENDING); // used again since the caller looked
         return;
@@ -304,14 +303,13 @@ static MALLOW_NORETURN MALLOW_COLD void heap_report_remote(const struct slab *sl
 }
 
 // A call that has done much already leaves a slab that is free now to its owner.
-static MALLOW_NOINLINE void heap_after_remote(struct heap_shared *shared, struct slab *slab,
-                                              struct slab_remote *remote, size_t capacity) {
+static MALLOW_NOINLINE void heap_after_remote(struct slab *slab, struct slab_remote *remote,
+                                              size_t capacity) {
     if (slab_remote_claim_post(slab, remote)) {
         heap_post(slab, remote);
     }
-    if (heap_thread.effort <= HEAP_EFFORT_LOOK && heap_is_freed_elsewhere(remote, capacity) &&
-        (slab_owner(slab) & SLAB_OWNER_FULL) != 0) {
-        heap_release_full(shared, slab);
+    if (heap_thread.effort <= HEAP_EFFORT_LOOK && heap_is_freed_elsewhere(remote, capacity)) {
+        heap_release_full(slab, remote);
     }
 }
 
@@ -320,26 +318,24 @@ MALLOW_INTERNAL void heap_free_marked(struct heap_shared *shared, uintptr_t addr
     struct heap_near_place place;
     (void)heap_near_find(shared, address, &place); // the slab may be gone; its slot is where it was
     heap_begin_effort();
-    heap_after_remote(shared, place.slab, heap_near_remote_of(shared, place.slab), capacity);
+    heap_after_remote(place.slab, heap_near_remote_of(shared, place.slab), capacity);
 }
 
-MALLOW_INTERNAL void heap_free_live(struct heap_shared *shared, struct slab *slab,
-                                    struct slab_remote *remote, size_t index) {
+MALLOW_INTERNAL void heap_free_live(struct slab *slab, struct slab_remote *remote, size_t index) {
     size_t capacity;
     const enum heap_near near = heap_near_mark(slab, remote, index, &capacity);
     if (unlikely(near == HEAP_NEAR_NOT)) {
         heap_report_remote(slab, index);
     }
     if (near == HEAP_NEAR_MARKED) {
-        heap_after_remote(shared, slab, remote, capacity);
+        heap_after_remote(slab, remote, capacity);
     }
 }
 
-MALLOW_INTERNAL void heap_free_remote(struct heap_shared *shared, struct slab *slab,
-                                      struct slab_remote *remote, size_t index) {
+MALLOW_INTERNAL void heap_free_remote(struct slab *slab, struct slab_remote *remote, size_t index) {
     if (unlikely(slab_remote_is_free(slab, remote, index) ||
                  (slab_has_reused(slab) && heap_is_lent(slab, index)))) {
         heap_report_remote(slab, index);
     }
-    heap_free_live(shared, slab, remote, index);
+    heap_free_live(slab, remote, index);
 }

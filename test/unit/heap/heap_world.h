@@ -66,7 +66,7 @@ static inline struct slab *heap_world_slab_of(struct heap_world *world, uintptr_
 static inline void heap_world_free_elsewhere(struct heap_world *world, uintptr_t address) {
     struct slab *const slab = heap_world_slab_of(world, address);
     heap_begin_effort();
-    heap_free_remote(&world->shared, slab, arena_remote_of(&world->arena.arenas, slab),
+    heap_free_remote(slab, arena_remote_of(&world->arena.arenas, slab),
                      slab_index_of(slab, address));
 }
 

@@ -128,8 +128,7 @@ CASE(pending_foreign_and_huge_addresses_go_the_slow_way) {
     const uintptr_t block = allocate_in_slab(1000);
     const uintptr_t other = allocate_in_slab(1000);
     struct slab *const slab = heap_identify(&world.shared, block).slab;
-    heap_free_remote(&world.shared, slab, arena_remote_of(&world.arena.arenas, slab),
-                     slab_index_of(slab, other));
+    heap_free_remote(slab, arena_remote_of(&world.arena.arenas, slab), slab_index_of(slab, other));
     assert_int_equal(fast_free(block), HEAP_FAST_SLOW);
     assert_int_equal(fast_free((uintptr_t)foreign), HEAP_FAST_SLOW);
     assert_int_equal(fast_free(heap_allocate(heap, 200000, false)), HEAP_FAST_SLOW);
@@ -160,7 +159,7 @@ CASE(another_word_of_the_slab_comes_next_unless_somebody_else_has_a_hand_in_it) 
     assert_int_equal(atomic_load(&heap->busy), 0);
     heap_world_check(&world, heap);
     assert_int_equal(fast_free(blocks[6]), HEAP_FAST_DONE);
-    heap_free_remote(&world.shared, slab, arena_remote_of(&world.arena.arenas, slab),
+    heap_free_remote(slab, arena_remote_of(&world.arena.arenas, slab),
                      slab_index_of(slab, blocks[7]));
     assert_false(heap_near_take(heap, slab, &address)); // another thread has freed in it
     assert_true(slab_is_free(slab, slab_index_of(slab, blocks[6])));

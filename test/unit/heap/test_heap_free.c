@@ -274,7 +274,7 @@ CASE(the_short_way_finds_the_size_of_own_blocks) {
     assert_int_equal(own_usable(newest), 640); // in a current slab
     release(newest);
     assert_int_equal(kind_of(newest), HEAP_BLOCK_NONE); // hot
-    heap_free_remote(&world.shared, slab, arena_remote_of(&world.arena.arenas, slab),
+    heap_free_remote(slab, arena_remote_of(&world.arena.arenas, slab),
                      slab_index_of(slab, blocks[9]));
     assert_int_equal(own_usable(blocks[9]), 0);
     assert_int_equal(kind_of(blocks[3]), HEAP_BLOCK_SLAB); // by the long way
@@ -338,7 +338,7 @@ CASE(a_lent_block_that_is_freed_again_stops_the_program) {
     assert_true(dies(release_here, blocks[3], "double free of"));
     assert_true(dies(release_elsewhere, blocks[3], "double free of"));
     struct slab *const slab = heap_fast_slab(heap, blocks[3]);
-    heap_free_remote(&world.shared, slab, arena_remote_of(&world.arena.arenas, slab),
+    heap_free_remote(slab, arena_remote_of(&world.arena.arenas, slab),
                      slab_index_of(slab, blocks[9])); // pending now
     assert_true(dies(release_elsewhere, blocks[3], "double free of"));
     assert_true(dies(release_here, blocks[3], "double free of"));

@@ -194,7 +194,7 @@ CASE(a_full_slab_with_a_live_block_stays_as_it_was) {
     heap_world_free_elsewhere(&world, blocks[0]);
     const uintptr_t owner = slab_owner(slab);
     assert_int_equal(owner, (uintptr_t)heap | SLAB_OWNER_FULL | SLAB_OWNER_PENDING);
-    heap_release_full(&world.shared, slab);
+    heap_release_full(slab, arena_remote_of(&world.arena.arenas, slab));
     assert_int_equal(slab_owner(slab), owner);
     assert_int_equal(heap_drain(heap, 10, true), 1); // the block is not lost
     assert_int_equal(slab->used_count, slab->capacity_count - 1);
@@ -208,10 +208,11 @@ CASE(a_slab_is_held_by_its_own_heap_alone) {
     struct slab *const current = heap_world_slab_of(&world, blocks[MANY - 1]);
     assert_int_equal(heap_hold_slab(other, full), HEAP_HOLD_LOST);
     assert_int_equal(heap_hold_slab(heap, current), HEAP_HOLD_LISTED);
-    heap_release_full(&world.shared, current); // is not full: nothing happens
+    heap_release_full(
+        current, arena_remote_of(&world.arena.arenas, current)); // is not full: nothing happens
     assert_int_equal(slab_owner_heap(current), (uintptr_t)heap);
     assert_int_equal(heap_hold_slab(heap, full), HEAP_HOLD_WAS_FULL);
-    heap_release_full(&world.shared, full); // held
+    heap_release_full(full, arena_remote_of(&world.arena.arenas, full)); // held
     assert_int_equal(slab_owner(full), (uintptr_t)heap | SLAB_OWNER_QUEUED);
     heap_queue_push(heap, full);
     heap_queue_remove(heap, full);
@@ -485,7 +486,7 @@ CASE(the_span_of_a_pending_slab_with_a_block_freed_twice_is_not_used_again) {
 
 static void free_the_last_elsewhere(void) {
     struct slab *const slab = heap_world_slab_of(&world, small[0]);
-    heap_free_remote(&world.shared, slab, arena_remote_of(&world.arena.arenas, slab),
+    heap_free_remote(slab, arena_remote_of(&world.arena.arenas, slab),
                      slab_index_of(slab, small[small_count - 1]));
 }
 
