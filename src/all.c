@@ -50,6 +50,7 @@
 #include "arena/arena_node.c"
 #include "arena/arena_giant.c"
 #include "arena/huge.c"
+#include "arena/huge_faults.c"
 #include "arena/huge_index.c"
 #include "arena/huge_cache.c"
 #include "arena/thin.c"

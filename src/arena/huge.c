@@ -14,12 +14,19 @@ MALLOW_INTERNAL void huge_set_init(struct huge_set *set, struct os *os, struct m
     huge_cache_init(&set->cache, os, cache_limit);
 }
 
+// Whether a block is of whole huge pages, so that none has two blocks in it.
+MALLOW_INLINE bool huge_is_broad(const struct huge_set *set, size_t bytes) {
+    return unlikely(huge_cache_is_broad(&set->cache)) && bytes >= HUGE_BROAD_BLOCK_BYTES_MIN &&
+           (0 - bytes) % MALLOW_CHUNK_BYTES <= bytes / HUGE_BROAD_REST_SHARE;
+}
+
 // Whole pages, and enough of them for the address map to tell blocks apart. 0 on overflow.
-static size_t huge_mapped_bytes(const struct huge_set *set, size_t bytes) {
+MALLOW_INLINE size_t huge_mapped_bytes(const struct huge_set *set, size_t bytes) {
     if (bytes > (size_t)PTRDIFF_MAX) {
         return 0;
     }
-    return bits_max(bits_align_up(bytes, set->os->page_bytes), MALLOW_MAP_BYTES);
+    const size_t unit = huge_is_broad(set, bytes) ? MALLOW_CHUNK_BYTES : set->os->page_bytes;
+    return bits_max(bits_align_up(bytes, unit), MALLOW_MAP_BYTES);
 }
 
 // ---- Records ------------------------------------------------------------------------------------
@@ -88,7 +95,8 @@ static void huge_unlink_locked(struct huge_set *set, struct huge *record) {
 
 // Charges what a call may add to what is live and cached; huge_settle_charge_locked ends the call.
 static bool huge_charge_locked(struct huge_set *set, size_t growth, enum os_charge_level level) {
-    if (!os_charge_take(set->os, level, growth)) {
+    if (unlikely(!os_charge_take_freely(&set->os->charge, growth)) &&
+        !os_charge_take(set->os, level, growth)) {
         return false;
     }
     set->charged_bytes += growth;
@@ -127,9 +135,7 @@ static const struct huge_mapping huge_no_mapping = {0, 0, false};
 static struct huge_mapping huge_map_aligned_locked(struct huge_set *set,
                                                    const struct huge_request *request) {
     struct os *const os = set->os;
-    const bool limited = os_is_confined(os) || os->locks_all ||
-                         request->alignment > HUGE_ALIGN_ENDS_MAX ||
-                         atomic_load_explicit(&os->charge.limited, memory_order_relaxed) != 0;
+    const bool limited = huge_is_limited(os) || request->alignment > HUGE_ALIGN_ENDS_MAX;
     size_t total = 0;
     uintptr_t address = 0;
     if (!limited && !__builtin_add_overflow(request->mapped_bytes,
@@ -158,8 +164,11 @@ static struct huge_mapping huge_map_fresh_locked(struct huge_set *set,
         !huge_charge_locked(set, mapped_bytes - charged, request->level)) {
         return mapping;
     }
-    if (unlikely(meta_is_low(set->meta))) {
-        // Thousands of blocks without a call between that could prepare memory for their records.
+    const bool broad = huge_is_broad(set, mapped_bytes) && !request->zeroed &&
+                       huge_cache_has_broad(&set->cache, mapped_bytes) &&
+                       ++set->broad_count % HUGE_BROAD_PROBE_SHARE != 0;
+    if (unlikely(broad || meta_is_low(set->meta))) {
+        // Low: thousands of blocks without a call between that could prepare memory for records.
         mapping = huge_cache_take_fresh(&set->cache, mapped_bytes);
     }
     if (mapping.address == 0) {
@@ -201,6 +210,9 @@ static void huge_register_locked(struct huge_set *set, struct huge *record, uint
     record->map_address = mapping.address;
     record->mapped_bytes = mapping.bytes;
     record->several = mapping.several;
+    record->broad = set->cache.room.huge_from != 0 &&
+                    mapping.address >= set->cache.room.huge_from &&
+                    mapping.address < set->cache.room.end;
     record->usable_bytes = bits_align_up(bits_max(bytes, 1), set->os->page_bytes);
     record->allowance = NULL;
     record->next_part = 0;
@@ -369,7 +381,10 @@ MALLOW_INTERNAL uintptr_t huge_resize_charged(struct huge_set *set, struct huge 
     }
     os_lock_take(&set->map->lock);
     uintptr_t address = huge->address;
-    const size_t total_bytes = lead + mapped_bytes;
+    // What fits does not grow: whole chunks are for what is to be touched yet.
+    const bool fits = bits_align_up(bytes, set->os->page_bytes) <= huge->mapped_bytes - lead;
+    const size_t total_bytes =
+        fits ? bits_min(lead + mapped_bytes, huge->mapped_bytes) : lead + mapped_bytes;
     if (total_bytes != huge->mapped_bytes) {
         const size_t growth = total_bytes - bits_min(total_bytes, huge->mapped_bytes);
         const bool may = huge->allowance == NULL ||
@@ -419,7 +434,7 @@ MALLOW_INTERNAL size_t huge_take_debt(struct huge_set *set) {
 
 MALLOW_INTERNAL void huge_lock_begins(struct huge_set *set) {
     os_lock_take(&set->map->lock);
-    set->os->locks_all = true;
+    __atomic_store_n(&set->os->locks_all, true, __ATOMIC_RELAXED); // read without the lock too
     huge_cache_close_room(&set->cache);
     os_lock_drop(&set->map->lock);
 }

@@ -21,6 +21,7 @@ struct huge {
     size_t mapped_bytes;    // from map_address on
     size_t usable_bytes;    // from address on
     bool several;           // may be of several mappings of the kernel's
+    bool broad;             // where faults make huge pages
     _Atomic(uintptr_t) *place; // of its entry in the address map; NULL while the record is free
     struct huge *next;      // free records; or live ones, for naming interior pointers
     struct huge *previous;
@@ -39,6 +40,7 @@ struct huge_set {
     uint64_t live_count;
     uint64_t live_bytes;       // mapped bytes of live blocks
     uint64_t charged_bytes;    // live and cached, as charged; more while a call is under way
+    unsigned broad_count;      // fresh blocks that could have huge pages by faults
     size_t raise_bytes;        // live so many, somebody is to look for dense ones
     _Atomic(size_t) kept_bytes; // what the cache holds; written under lock, read by any
 };
@@ -114,6 +116,14 @@ MALLOW_INLINE uintptr_t huge_resize(struct huge_set *set, struct huge *huge, siz
                                     bool may_move) {
     return huge_resize_charged(set, huge, bytes, may_move, OS_CHARGE_HARD);
 }
+
+// Blocks of fewer bytes have no huge pages by faults, nor those to which the rest of the last one
+// would add more than one part in so many.
+#define HUGE_BROAD_BLOCK_BYTES_MIN ((size_t)4 << 20)
+#define HUGE_BROAD_REST_SHARE 4U
+// One fresh block in so many has small pages all the same: by what becomes of these it is seen
+// whether the program still writes them whole.
+#define HUGE_BROAD_PROBE_SHARE 8U
 
 // As arena_idle_look and arena_idle_purge, of the cache.
 MALLOW_INTERNAL size_t huge_idle_look(struct huge_set *set);

@@ -3,6 +3,7 @@
 #include "arena/huge_cache.h"
 
 #include "base/bits.h"
+#include "os/os_huge.h"
 
 #define HUGE_CACHE_WORTH_FIRST ((size_t)2 << 20)
 #define HUGE_CACHE_LIVE_SHARE 4U // beside the limit, one part in so many of what is live
@@ -15,6 +16,8 @@
 #define HUGE_MOVES_WANTED 2U
 // Address space of a room; a piece that would fill most of it stays where it is.
 #define HUGE_ROOM_BYTES ((size_t)1 << 30)
+// With less left of it, one in which faults make huge pages is followed by the next.
+#define HUGE_ROOM_LOW_BYTES (HUGE_ROOM_BYTES / 4)
 
 MALLOW_INTERNAL void huge_cache_init(struct huge_cache *cache, struct os *os, size_t limit) {
     cache->os = os;
@@ -173,6 +176,39 @@ static struct huge_mapping huge_rest(struct huge_mapping mapping, size_t offset)
 
 // ---- The room -----------------------------------------------------------------------------------
 
+// Where the tail is to be for what comes next to begin on a chunk, if as much fits then and what is
+// passed over has a place.
+static uintptr_t huge_room_next(const struct huge_cache *cache, size_t bytes) {
+    const struct huge_room *const room = &cache->room;
+    const uintptr_t next = bits_align_up(room->tail, MALLOW_CHUNK_BYTES);
+    const bool has_place = huge_cache_gathered(cache) != 0 || !huge_cache_is_full(cache);
+    return huge_cache_is_broad(cache) && has_place && next <= room->end &&
+                   room->end - next >= bytes
+               ? next
+               : room->tail;
+}
+
+// Puts it there. What is passed over may have pages: the rest of a huge one that the block before
+// has touched. Behind gathered pages it counts as gathered, otherwise it becomes a piece.
+MALLOW_INLINE void huge_room_align(struct huge_cache *cache, size_t bytes) {
+    struct huge_room *const room = &cache->room;
+    if (likely(!cache->broad)) {
+        return;
+    }
+    const uintptr_t start = room->tail;
+    const uintptr_t next = huge_room_next(cache, bytes);
+    if (next == start) {
+        return;
+    }
+    room->tail = next;
+    if (room->front != start) {
+        huge_cache_more(cache, next - start);
+        return;
+    }
+    room->front = next;
+    huge_cache_keep_loose(cache, (struct huge_mapping){start, next - start, true});
+}
+
 // Moves a piece to the end of what is gathered, where there is room for it; false: it stays.
 static bool huge_room_move(struct huge_cache *cache, unsigned index) {
     struct huge_room *const room = &cache->room;
@@ -187,6 +223,7 @@ static bool huge_room_move(struct huge_cache *cache, unsigned index) {
     }
     (void)huge_cache_take_piece(cache, index); // and as much is cached as before
     room->tail += piece.bytes;
+    room->whole_from = bits_max(room->whole_from, room->tail);
     return true;
 }
 
@@ -210,6 +247,8 @@ static bool huge_room_make(struct huge_cache *cache, size_t bytes) {
     cache->room.front = address;
     cache->room.tail = address;
     cache->room.end = address + bytes;
+    cache->room.huge_from = 0;
+    cache->room.whole_from = address;
     return true;
 }
 
@@ -234,11 +273,47 @@ MALLOW_INTERNAL void huge_cache_close_room(struct huge_cache *cache) {
     cache->room.refused = true;
 }
 
+// Whether the room is not yet, or still, one in which faults make huge pages, and is worth a call.
+static bool huge_room_differs(const struct huge_cache *cache) {
+    const struct huge_room *const room = &cache->room;
+    return cache->broad != (room->huge_from != 0) &&
+           room->end - room->tail >= 2 * MALLOW_CHUNK_BYTES;
+}
+
+// Makes it so. One call.
+static void huge_room_adapt(struct huge_cache *cache) {
+    struct huge_room *const room = &cache->room;
+    const uintptr_t start = bits_align_up(room->tail, MALLOW_CHUNK_BYTES);
+    const bool done = os_huge_allow(cache->os, start, room->end - start, cache->broad);
+    room->huge_from = done && cache->broad ? start : 0;
+    room->whole_from = start;
+    if (!done) {
+        __atomic_store_n(&cache->broad, false, __ATOMIC_RELAXED);
+    }
+}
+
+MALLOW_INTERNAL void huge_cache_set_broad(struct huge_cache *cache, bool broad) {
+    struct huge_room *const room = &cache->room;
+    __atomic_store_n(&cache->broad, broad && !room->refused, __ATOMIC_RELAXED);
+    if (cache->broad && room->end - room->tail < HUGE_ROOM_LOW_BYTES &&
+        (huge_cache_gathered(cache) == 0 || !huge_cache_is_full(cache))) {
+        huge_room_leave(cache);
+        (void)huge_room_make(cache, HUGE_ROOM_BYTES);
+    }
+    if (huge_room_differs(cache)) {
+        huge_room_adapt(cache);
+    }
+}
+
 // Uses a system call that is to spare for a step towards one range: moves a piece, or makes room.
 static void huge_cache_gather(struct huge_cache *cache) {
     struct huge_room *const room = &cache->room;
     // A single piece is one range already; all that may be wanted is a room for it to grow in.
     const bool single = cache->count == 1 && huge_cache_gathered(cache) == 0;
+    if (unlikely(huge_room_differs(cache))) {
+        huge_room_adapt(cache);
+        return;
+    }
     if (room->refused || room->wanted == 0 || cache->count == 0 ||
         (single && (room->end != 0 || !cache->pieces[huge_cache_last(cache)].several))) {
         return;
@@ -252,6 +327,7 @@ static void huge_cache_gather(struct huge_cache *cache) {
     if (room->end == 0) {
         (void)huge_room_make(cache, HUGE_ROOM_BYTES);
     } else if (room->end - room->tail >= bytes) {
+        huge_room_align(cache, bytes);
         (void)huge_room_move(cache, index);
     } else if (!huge_cache_is_full(cache)) {
         huge_room_leave(cache);
@@ -300,8 +376,11 @@ static struct huge_mapping huge_cache_grow(struct huge_cache *cache, unsigned in
 }
 
 static void huge_cache_learn(struct huge_cache *cache, size_t bytes, size_t live_bytes) {
+    if (likely(!cache->regret) || cache->bytes >= bytes) {
+        return;
+    }
     const size_t bound = huge_cache_bound(cache, live_bytes);
-    if (cache->bytes < bytes && cache->regret && bytes <= bound) {
+    if (bytes <= bound) {
         cache->regret = false;
         cache->worth = bits_min(bound, bits_max(2 * cache->worth, bytes));
     }
@@ -319,11 +398,17 @@ static struct huge_mapping huge_cache_take_gathered(struct huge_cache *cache, si
                                                     unsigned piece) {
     const struct huge_room *const room = &cache->room;
     const size_t gathered = huge_cache_gathered(cache);
+    if (gathered == 0) {
+        huge_room_align(cache, bytes); // all of it has to fit
+    }
     if (gathered < bytes && piece != HUGE_INDEX_NONE && !room->refused) {
         const unsigned best = cache->pieces[piece].bytes <= bytes - gathered
                                   ? piece
                                   : huge_cache_best(cache, bytes - gathered);
         if (cache->pieces[best].bytes <= room->end - room->tail) {
+            if (gathered != 0) {
+                huge_room_align(cache, cache->pieces[best].bytes);
+            }
             (void)huge_room_move(cache, best);
         }
     }
@@ -363,13 +448,15 @@ MALLOW_INTERNAL struct huge_mapping huge_cache_take_fresh(struct huge_cache *cac
         return (struct huge_mapping){0, 0, false};
     }
     // What is left of a room that is too small stays mapped, without pages.
-    const struct huge_mapping part = {room->tail, bytes, false}; // all of it the room's own mapping
-    room->tail += bytes;
-    room->front = room->tail;
     if (gathered != 0) { // becomes a piece; the call has enough to do
+        room->front = room->tail;
         cache->bytes -= gathered;
         huge_cache_keep_loose(cache, (struct huge_mapping){before.front, gathered, true});
     }
+    huge_room_align(cache, bytes);
+    const struct huge_mapping part = {room->tail, bytes, room->tail < room->whole_from};
+    room->tail += bytes;
+    room->front = room->tail;
     return part;
 }
 

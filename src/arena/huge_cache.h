@@ -38,6 +38,8 @@ struct huge_room {
     uintptr_t front; // of what is gathered
     uintptr_t tail;  // its end: what lies behind has no pages yet
     uintptr_t end;
+    uintptr_t huge_from; // from here on faults make huge pages; 0: nowhere
+    uintptr_t whole_from; // from here on it is one mapping of the kernel's
     unsigned wanted; // moves that are worth making: requests have lately found no piece that fits
     bool refused;    // the kernel does not move what we want moved: no room
     bool torn;       // it has refused to grow a piece: fresh pages are kept at hand
@@ -58,6 +60,7 @@ struct huge_cache {
     size_t limit; // by option
     size_t worth; // what has turned out to be worth keeping
     size_t debt;  // to be given back by calls that have their system call to spare; relaxed reads
+    bool broad;   // rooms are to have huge pages by faults; what is taken is of whole chunks then
     bool regret;  // memory was given back since the last mapping had to be made
 };
 
@@ -82,6 +85,27 @@ MALLOW_INTERNAL struct huge_mapping huge_cache_take(struct huge_cache *cache, si
 // Fresh pages from the address space of a room, which is made if there is none: so that calls have
 // their system call to spare for something else. Address 0: none to be had, or not without one.
 MALLOW_INTERNAL struct huge_mapping huge_cache_take_fresh(struct huge_cache *cache, size_t bytes);
+
+// Whether memory is limited, so that none of it is to be charged that no block needs.
+MALLOW_INLINE bool huge_is_limited(const struct os *os) {
+    return os_is_confined(os) || __atomic_load_n(&os->locks_all, __ATOMIC_RELAXED) ||
+           atomic_load_explicit(&os->charge.limited, memory_order_relaxed) != 0;
+}
+
+// Whether blocks that are large enough are to be of whole chunks; any thread.
+MALLOW_INLINE bool huge_cache_is_broad(const struct huge_cache *cache) {
+    return __atomic_load_n(&cache->broad, __ATOMIC_RELAXED) && !huge_is_limited(cache->os);
+}
+
+// Whether as many fresh pages of the room are to be had that come as huge ones.
+MALLOW_INLINE bool huge_cache_has_broad(const struct huge_cache *cache, size_t bytes) {
+    const struct huge_room *const room = &cache->room;
+    return room->huge_from != 0 && room->end - room->tail >= bytes + MALLOW_CHUNK_BYTES;
+}
+
+// From now on fresh pages of rooms are to come as huge ones, or no more. Where there is no room, or
+// little left of it, makes one. Up to four system calls: for the background thread.
+MALLOW_INTERNAL void huge_cache_set_broad(struct huge_cache *cache, bool broad);
 
 // The most that taking `bytes` bytes can add to what is cached and handed out. *piece: what they
 // would be taken from; HUGE_INDEX_NONE: there is no piece.

@@ -254,6 +254,9 @@ static uintptr_t promote_first_part(const struct huge *huge) {
 }
 
 static size_t promote_part_count(const struct huge *huge) {
+    if (huge->broad) { // has them already, as far as it is touched
+        return 0;
+    }
     const uintptr_t start = promote_first_part(huge);
     const uintptr_t end =
         bits_align_down(huge->map_address + huge->mapped_bytes, MALLOW_CHUNK_BYTES);

@@ -34,7 +34,7 @@ struct os {
     bool knows_node;                 // a thread's NUMA node is to be had without a system call
     _Atomic(uint32_t) node_pretended; // for tests: the NUMA node that every thread is on, and one
     bool locks_all;                  // the program has its memory locked: all that is mapped has
-                                     // its pages at once
+                                     // its pages at once; relaxed reads
     _Atomic(uint64_t) map_count;     // calls by kind, relaxed
     _Atomic(uint64_t) unmap_count;
     _Atomic(uint64_t) advise_count;

@@ -99,6 +99,21 @@ MALLOW_INTERNAL enum os_huge_setting os_huge_setting(const struct os *os) {
                                           : OS_HUGE_NEVER;
 }
 
+MALLOW_INTERNAL bool os_overcommits(void) {
+    static const char path[] = "/proc/sys/vm/overcommit_memory";
+    char line[OS_LINE_BYTES];
+    return os_read_first_line(path, line) && line[0] != '2';
+}
+
+MALLOW_INTERNAL bool os_huge_allow(struct os *os, uintptr_t address, size_t bytes, bool allowed) {
+    if (os->sealed) {
+        return false;
+    }
+    os_count(os, &os->advise_count);
+    return os_syscall6(SYS_madvise, (long)address, (long)bytes,
+                       allowed ? MADV_HUGEPAGE : MADV_NOHUGEPAGE, 0, 0, 0) == 0;
+}
+
 MALLOW_INTERNAL uint64_t os_fault_count(void) {
     struct rusage usage = {.ru_minflt = 0};
     (void)os_syscall6(SYS_getrusage, RUSAGE_SELF, (long)(uintptr_t)&usage, 0, 0, 0, 0);

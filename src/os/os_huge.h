@@ -3,9 +3,10 @@
 //
 // Owns     nothing.
 // Threads  any.
-// Holds    a huge page is only made by os_huge_promote, never by a fault or by khugepaged: every
-//          mapping of ours is kept off huge pages as it is made (os.keeps_small), and only for the
-//          time of a promotion that is lifted. It costs no call of its own from Linux 6.7 on.
+// Holds    a huge page is only made by os_huge_promote, or by a fault where os_huge_allow has
+//          allowed that: every mapping of ours is kept off huge pages as it is made
+//          (os.keeps_small), and otherwise that is only lifted for the time of a promotion. It
+//          costs no call of its own from Linux 6.7 on.
 #ifndef MALLOW_OS_HUGE_H
 #define MALLOW_OS_HUGE_H
 
@@ -37,6 +38,14 @@ enum os_huge_result {
     OS_HUGE_FULL,    // not now: there is no memory in one piece
     OS_HUGE_REFUSED, // the kernel cannot, or must not for this process: never again
 };
+
+// Whether more may be mapped than there is memory for: not with vm.overcommit_memory=2. Three
+// calls.
+MALLOW_INTERNAL bool os_overcommits(void);
+
+// Allows faults in a part of a mapping of ours to make huge pages, or forbids it again; false: the
+// kernel refuses. One call.
+MALLOW_INTERNAL bool os_huge_allow(struct os *os, uintptr_t address, size_t bytes, bool allowed);
 
 // Page faults of the process so far, with and without reading. One call.
 MALLOW_INTERNAL uint64_t os_fault_count(void);

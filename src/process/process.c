@@ -105,6 +105,7 @@ static void process_start_memory(struct process *process) {
     thin_set_init(&process->thins, &process->arenas);
     promote_init(&process->worker.promote, &process->arenas, &process->huges,
                  huge);
+    process->worker.faults_huge = huge && process_option(options, huge_faults) != 0;
     process->worker.os = &process->os;
     process->worker.arenas = &process->arenas;
     process->worker.huges = &process->huges;

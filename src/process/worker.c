@@ -64,6 +64,7 @@ static void *worker_main(void *argument) {
     unsigned quiet = 0;
     atomic_store_explicit(&worker->number, os_thread_number(), memory_order_relaxed);
     worker_be_ordinary();
+    worker_look_for_faults(worker); // growth has brought us here, and goes on
     for (;;) {
         const uint32_t bell = atomic_load_explicit(&worker->bell, memory_order_acquire);
         if (atomic_load_explicit(&worker->state, memory_order_acquire) == WORKER_STOPPING) {

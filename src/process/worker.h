@@ -52,6 +52,8 @@ struct worker {
     struct heap_holes holes;
     struct promote promote;         // of the thread alone: no step does any of it
     _Atomic(bool) promote_asked;    // what the system allows is known
+    bool faults_huge;               // as far as is known, faults may make huge pages
+    bool faults_asked;              // what the system says to that is known
     bool calm;                      // the program neither faults nor changes mappings
     uint64_t calm_faults;           // page faults when it was last looked at
     uint64_t calm_entries;          // mallow's calls to the kernel, by then
@@ -137,6 +139,9 @@ MALLOW_INTERNAL uint64_t worker_now_ms(void);
 
 // Whether the system allows huge pages: asked once, in at most four calls.
 MALLOW_INTERNAL bool worker_may_promote(struct worker *worker);
+
+// Looks whether fresh huge blocks are to get huge pages by faults. For the thread alone.
+MALLOW_INTERNAL void worker_look_for_faults(struct worker *worker);
 
 // The part of a look that is about huge pages; `own_entries`: the calls to the kernel that the rest
 // of it has made. True: some are ripe, or ripening.

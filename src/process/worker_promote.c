@@ -11,6 +11,7 @@
 
 #include <time.h>
 
+#include "arena/huge_faults.h"
 #include "base/bits.h"
 #include "os/os_huge.h"
 
@@ -39,6 +40,17 @@ MALLOW_INTERNAL bool worker_may_promote(struct worker *worker) {
         atomic_store_explicit(&worker->promote_asked, true, memory_order_release);
     }
     return worker->promote.able;
+}
+
+MALLOW_INTERNAL void worker_look_for_faults(struct worker *worker) {
+    if (worker->faults_huge && !worker->faults_asked) {
+        // A room is charged whole where the kernel does not overcommit.
+        worker->faults_huge = worker_may_promote(worker) && os_overcommits();
+        worker->faults_asked = true;
+    }
+    if (worker->faults_huge) {
+        huge_faults_look(worker->huges);
+    }
 }
 
 // What faults and calls there have been so far is the program's time before this look.

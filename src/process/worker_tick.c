@@ -67,6 +67,7 @@ MALLOW_INTERNAL bool worker_tick(struct worker *worker) {
     const struct thin_idle thin = thin_idle_look(worker->holes.shared->thins, false);
     worker_count(worker, thin_idle_purge(worker->holes.shared->thins, UINT32_MAX));
     pending += thin.later_bytes;
+    worker_look_for_faults(worker);
     const bool more = worker_look_for_huge(worker, os_entries(worker->os) - entries);
     return more || pending != 0 || worker_kept_bytes(worker) > WORKER_FLOOR_BYTES;
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Huge pages are made of dense memory in the background, and only where the system allows it.
 //
-//   idle_huge_pages auto|off|disabled|always|never|fork|busy|shared|realtime
+//   idle_huge_pages auto|off|disabled|always|never|fork|busy|shared|realtime|faults|sparse|no_faults
 //
 // "always" and "never" show the program another setting than the system's: a file of our own in place of
 // the kernel's, in a mount namespace of its own. Where that or huge pages cannot be had the test is
@@ -292,6 +292,94 @@ static void not_while_it_faults(void)
     load_free(&load);
 }
 
+// ---- By faults ---------------------------------------------------------------------------------------
+
+enum { FEW = 12, LARGE = 6 * MIB, ROOM = 128 * MIB }; // 72 MiB of large blocks
+
+// Counts mappings that are too large to be the part that is being promoted.
+static void look_for_room(const char *line, void *data)
+{
+    struct exposed *const exposed = data;
+    look_for_exposed(line, exposed);
+    exposed->candidate = exposed->candidate && exposed->bytes >= ROOM;
+}
+
+static bool has_room(void)
+{
+    struct exposed exposed = {0, false, 0};
+    visit_smaps(look_for_room, &exposed);
+    return exposed.count != 0;
+}
+
+// Where the kernel does not overcommit, or this process's address space is limited, there are none.
+static void need_faults(void)
+{
+    char text[8] = "2";
+    need_kernel();
+    if (!read_whole("/proc/sys/vm/overcommit_memory", text, sizeof text) || text[0] == '2') {
+        skip_test("the system does not overcommit");
+    }
+}
+
+// Calls that may start the thread, until it has allowed huge pages by faults or the time is up.
+static bool wait_for_room(uint64_t limit_ms)
+{
+    for (uint64_t waited = 0; !has_room(); waited += 20) {
+        if (waited >= limit_ms) {
+            return false;
+        }
+        fam_free(fam_malloc(2 * MIB));
+        rest_ms(20);
+    }
+    return true;
+}
+
+static void dense_blocks_get_them_by_faults(void)
+{
+    struct load load;
+    struct load more;
+    need_faults();
+    load_fill(&load, FEW, LARGE);
+    CHECK(wait_for_room(PROMOTE_MS), "none allowed after %d ms", PROMOTE_MS);
+    const size_t before = process_rss_kib();
+    load_fill(&more, FEW, LARGE);
+    const size_t after = process_rss_kib();
+    dprintf(2, "RSS %zu KiB, then %zu, of them huge %zu\n", before, after, huge_kib());
+    CHECK(huge_kib() >= FEW * LARGE / KIB / 2, "%zu KiB huge", huge_kib());
+    CHECK(after <= before + FEW * (LARGE + 2 * MIB) / KIB, "RSS rose from %zu to %zu KiB", before, after);
+    load_check(&load);
+    load_free(&load);
+    load_check(&more);
+    load_free(&more);
+    CHECK(wait_for_rss(12 * KIB, PROMOTE_MS), "%zu KiB stay of nothing", process_rss_kib());
+}
+
+static void sparse_blocks_do_not(void)
+{
+    unsigned char *blocks[FEW];
+    need_faults();
+    for (size_t i = 0; i < FEW; i++) {
+        blocks[i] = fam_malloc(LARGE);
+        CHECK(blocks[i] != NULL, "malloc");
+        for (size_t at = 0; at < LARGE; at += 16 * KIB) {
+            blocks[i][at] = 1;
+        }
+    }
+    CHECK(!wait_for_room(NEVER_MS), "allowed for sparse blocks");
+    for (size_t i = 0; i < FEW; i++) {
+        fam_free(blocks[i]);
+    }
+}
+
+static void none_by_faults_if_told_so(void)
+{
+    struct load load;
+    need_faults();
+    load_fill(&load, FEW, LARGE);
+    CHECK(!wait_for_room(NEVER_MS), "allowed though switched off");
+    load_free(&load);
+}
+
 // Runs this program again in a mount namespace where the setting reads as `text`.
 static void run_under(char **argv, const char *text)
 {
@@ -328,6 +416,12 @@ int main(int argc, char **argv)
         what_two_processes_share_stays_shared();
     } else if (strcmp(mode, "realtime") == 0) {
         realtime_leaves_it_to_the_kernel();
+    } else if (strcmp(mode, "faults") == 0) {
+        dense_blocks_get_them_by_faults();
+    } else if (strcmp(mode, "sparse") == 0) {
+        sparse_blocks_do_not();
+    } else if (strcmp(mode, "no_faults") == 0) {
+        none_by_faults_if_told_so();
     } else if (strcmp(mode, "busy") == 0) {
         not_while_it_faults();
     } else if (strcmp(mode, "off") == 0) {

@@ -37,10 +37,12 @@ if(NOT MALLOW_SANITIZE)
     target_compile_definitions(idle_no_thread_static PRIVATE TEST_STATIC=1)
     mallow_add(idle.no_thread_static "check;plain;native" idle_no_thread_static blind)
     mallow_program(idle_huge_pages idle/test_huge_pages.c idle/idle.c)
-    foreach(mode auto fork off disabled never always busy shared realtime)
+    foreach(mode auto fork off disabled never always busy shared realtime faults sparse no_faults)
         mallow_add(idle.huge_pages_${mode} "check;plain;native" idle_huge_pages ${mode})
         set_tests_properties(idle.huge_pages_${mode} PROPERTIES ENVIRONMENT "${preload}" TIMEOUT 600)
     endforeach()
+    set_tests_properties(idle.huge_pages_no_faults PROPERTIES
+        ENVIRONMENT "${preload};MALLOW_HUGE_FAULTS=0")
     set_tests_properties(idle.huge_pages_off PROPERTIES ENVIRONMENT "${preload};MALLOW_HUGE_PAGES=0")
     set_tests_properties(idle.huge_pages_realtime PROPERTIES ENVIRONMENT
         "${preload};MALLOW_MODE=realtime;MALLOW_REALTIME_RESERVE=32M")

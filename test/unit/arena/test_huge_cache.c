@@ -326,7 +326,7 @@ CASE(thousands_of_blocks_take_one_system_call_each) {
 }
 
 // Blocks that live side by side never share a page, however they are made up.
-CASE(what_is_live_keeps_its_contents_through_any_order_of_sizes) {
+static void keep_contents(void) {
     enum { PLACES = 10, STEPS = 1500, STRIDE = 64 << 10 };
     struct {
         uintptr_t address;
@@ -350,6 +350,16 @@ CASE(what_is_live_keeps_its_contents_through_any_order_of_sizes) {
             ((unsigned char *)live[at].address)[i] = live[at].tag;
         }
     }
+}
+
+CASE(what_is_live_keeps_its_contents_through_any_order_of_sizes) {
+    keep_contents();
+}
+
+CASE(so_it_does_with_huge_pages_by_faults) {
+    keep_all();
+    huge_cache_set_broad(&set->cache, true);
+    keep_contents();
 }
 
 CASE(the_smallest_cached_mapping_that_is_large_enough_is_used) {
@@ -541,6 +551,7 @@ int main(void) {
         HUGE_CASE(loose_pieces_are_pieces_and_are_joined_later),
         HUGE_CASE(thousands_of_blocks_take_one_system_call_each),
         HUGE_CASE(what_is_live_keeps_its_contents_through_any_order_of_sizes),
+        HUGE_CASE(so_it_does_with_huge_pages_by_faults),
         HUGE_CASE(the_smallest_cached_mapping_that_is_large_enough_is_used),
         HUGE_CASE(the_cache_keeps_no_more_than_its_limit_and_its_places),
         HUGE_CASE(a_piece_that_was_put_together_grows_in_one_call_whatever_the_kernel_says),

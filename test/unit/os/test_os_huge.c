@@ -6,7 +6,7 @@
 #include <sys/mman.h>
 #include <sys/utsname.h>
 
-#include "../unit.h"
+#include "../smaps.h"
 
 static struct os os;
 
@@ -34,38 +34,6 @@ CASE(a_text_without_a_setting_means_never) {
     assert_int_equal(parse("[inherit]"), OS_HUGE_NEVER);
 }
 
-// The text after "Name:" in the entry of /proc/self/smaps for the mapping that holds `address`.
-static bool entry(uintptr_t address, const char *name, char *text, size_t capacity) {
-    char line[512];
-    bool here = false;
-    bool found = false;
-    FILE *const file = fopen("/proc/self/smaps", "re");
-    assert_non_null(file);
-    while (!found && fgets(line, sizeof line, file) != NULL) {
-        unsigned long start;
-        unsigned long end;
-        if (sscanf(line, "%lx-%lx ", &start, &end) == 2) {
-            here = address - start < end - start;
-        } else if (here && strncmp(line, name, strlen(name)) == 0) {
-            snprintf(text, capacity, "%s", line + strlen(name));
-            found = true;
-        }
-    }
-    fclose(file);
-    return found;
-}
-
-static size_t huge_kib(uintptr_t address) {
-    char text[256];
-    return entry(address, "AnonHugePages:", text, sizeof text) ? strtoul(text, NULL, 10) : 0;
-}
-
-static bool has_flag(uintptr_t address, const char *flag) {
-    char text[256];
-    assert_true(entry(address, "VmFlags:", text, sizeof text));
-    return strstr(text, flag) != NULL;
-}
-
 // Under every setting but "never" a chunk becomes huge, keeps its contents, and is left with the flags
 // that it had, whichever way its mapping was made.
 static void promote_a_chunk(bool keeps_small) {
@@ -82,17 +50,17 @@ static void promote_a_chunk(bool keeps_small) {
         chunk[i] = (unsigned char)(i / 4096 * 7);
     }
     if (keeps_small) { // "always" would have made a huge page of it
-        assert_int_equal(huge_kib((uintptr_t)chunk), 0);
-        assert_true(has_flag((uintptr_t)chunk, " nh"));
+        assert_int_equal(smaps_huge_kib((uintptr_t)chunk), 0);
+        assert_true(smaps_has_flag((uintptr_t)chunk, " nh"));
     }
     const enum os_huge_result result = os_huge_promote(&os, (uintptr_t)chunk);
     if (result != OS_HUGE_MADE) {
         print_message("MADV_COLLAPSE: result %d\n", (int)result);
         skip();
     }
-    assert_int_equal(huge_kib((uintptr_t)chunk), MALLOW_CHUNK_BYTES / 1024);
-    assert_int_equal(has_flag((uintptr_t)chunk, " nh"), keeps_small);
-    assert_false(has_flag((uintptr_t)chunk, " hg"));
+    assert_int_equal(smaps_huge_kib((uintptr_t)chunk), MALLOW_CHUNK_BYTES / 1024);
+    assert_int_equal(smaps_has_flag((uintptr_t)chunk, " nh"), keeps_small);
+    assert_false(smaps_has_flag((uintptr_t)chunk, " hg"));
     for (size_t i = 0; i < MALLOW_CHUNK_BYTES; i += 4096) {
         assert_int_equal(chunk[i], (unsigned char)(i / 4096 * 7));
     }
@@ -100,7 +68,7 @@ static void promote_a_chunk(bool keeps_small) {
     assert_true(os_purge(&os, (uintptr_t)chunk, MALLOW_CHUNK_BYTES));
     assert_int_equal(chunk[5], 0);
     if (keeps_small) {
-        assert_int_equal(huge_kib((uintptr_t)chunk), 0);
+        assert_int_equal(smaps_huge_kib((uintptr_t)chunk), 0);
     }
     assert_true(os_unmap(&os, (uintptr_t)chunk, 3 * MALLOW_CHUNK_BYTES));
 }
@@ -156,9 +124,9 @@ CASE(no_mapping_of_ours_may_get_a_huge_page_and_that_costs_no_call) {
     assert_int_equal(os_entries(&os) - before, 4);
     const uintptr_t grown =
         os_remap(&os, mapped, 3 * MALLOW_CHUNK_BYTES, 5 * MALLOW_CHUNK_BYTES, true);
-    assert_true(has_flag(grown, " nh"));
-    assert_true(has_flag(reserved, " nh"));
-    assert_true(has_flag(reserved + 2 * MALLOW_CHUNK_BYTES, " nh"));
+    assert_true(smaps_has_flag(grown, " nh"));
+    assert_true(smaps_has_flag(reserved, " nh"));
+    assert_true(smaps_has_flag(reserved + 2 * MALLOW_CHUNK_BYTES, " nh"));
     assert_true(os_unmap(&os, grown, 5 * MALLOW_CHUNK_BYTES));
     assert_true(os_unmap(&os, reserved, 3 * MALLOW_CHUNK_BYTES));
 }
