@@ -2,6 +2,8 @@
 // Huge blocks: huge pages by faults, where programs write what they ask for.
 #include "arena/huge_faults.h"
 
+#include <pthread.h>
+
 #include "../smaps.h"
 #include "world.h"
 
@@ -481,6 +483,50 @@ CASE(where_memory_is_limited_nothing_changes) {
     os_charge_set(&world.os, UINT64_MAX, UINT64_MAX);
 }
 
+static _Atomic(bool) looking_ends;
+
+static void *look_again_and_again(void *data) {
+    (void)data;
+    while (!atomic_load(&looking_ends)) {
+        huge_faults_look(set);
+    }
+    return NULL;
+}
+
+static void *take_and_give_again_and_again(void *data) {
+    (void)data;
+    uintptr_t mine[4] = {0};
+    for (unsigned i = 0; i < 400; i++) {
+        uintptr_t *const place = &mine[i % 4];
+        if (*place != 0) {
+            assert_true(huge_give(set, *place, true));
+        }
+        const size_t bytes = (4 + i % 7) * (size_t)MIB - i * 64;
+        *place = huge_take(set, bytes, 1, i % 5 == 0);
+        assert_true(*place != 0);
+        *(volatile unsigned char *)(*place + bytes - 1) = 1;
+    }
+    return NULL;
+}
+
+// For a build with ThreadSanitizer above all.
+CASE(it_looks_while_others_take_and_give) {
+    pthread_t looks;
+    pthread_t takes[2];
+    need_chunks();
+    take_written(ENOUGH, BLOCK, 4096);
+    atomic_store(&looking_ends, false);
+    assert_int_equal(pthread_create(&looks, NULL, look_again_and_again, NULL), 0);
+    for (unsigned i = 0; i < 2; i++) {
+        assert_int_equal(pthread_create(&takes[i], NULL, take_and_give_again_and_again, NULL), 0);
+    }
+    for (unsigned i = 0; i < 2; i++) {
+        assert_int_equal(pthread_join(takes[i], NULL), 0);
+    }
+    atomic_store(&looking_ends, true);
+    assert_int_equal(pthread_join(looks, NULL), 0);
+}
+
 #define FAULTS_CASE(name) cmocka_unit_test_setup_teardown(name, begin, end)
 
 int main(void) {
@@ -502,6 +548,7 @@ int main(void) {
         FAULTS_CASE(a_block_that_is_cut_stays_in_its_place),
         FAULTS_CASE(nothing_overlaps_in_any_order_of_calls),
         FAULTS_CASE(where_memory_is_limited_nothing_changes),
+        FAULTS_CASE(it_looks_while_others_take_and_give),
     };
     return cmocka_run_group_tests(cases, NULL, NULL);
 }
