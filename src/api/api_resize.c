@@ -196,7 +196,9 @@ MALLOW_INLINE void *resize_any(void *block, size_t size, struct api_layout layou
     if (unlikely(size > (size_t)PTRDIFF_MAX)) {
         return api_fail(ENOMEM);
     }
-    if (usable_bytes == 0) {
+    if (usable_bytes == HEAP_NOT_NEAR) {
+        usable_bytes = 0;
+    } else if (usable_bytes == 0) {
         usable_bytes = heap_fast_own_usable(heap_current(), (uintptr_t)block);
     }
     if (usable_bytes != 0 && resize_is_worth_keeping(usable_bytes, size) &&
@@ -282,7 +284,8 @@ void *mw_realloc(void *block, size_t size) {
     if (block == NULL) {
         return api_malloc(size);
     }
-    const size_t usable_bytes = heap_fast_usable(heap_current(), (uintptr_t)block);
+    size_t other;
+    const size_t usable_bytes = heap_fast_usable(heap_current(), (uintptr_t)block, &other);
     if (likely(usable_bytes != 0)) {
         if (resize_is_worth_keeping(usable_bytes, size)) {
             return block;
@@ -290,8 +293,9 @@ void *mw_realloc(void *block, size_t size) {
         if (likely(size <= MALLOW_SMALL_BYTES_MAX)) {
             return resize_small(block, size, usable_bytes);
         }
+        return resize_plain(block, size, usable_bytes);
     }
-    return resize_plain(block, size, usable_bytes);
+    return resize_plain(block, size, other);
 }
 
 void *mw_reallocn(void *block, size_t count, size_t size) {

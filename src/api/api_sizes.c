@@ -15,7 +15,8 @@ size_t mw_malloc_size(const void *block) {
 
 // Programs that keep accounts call it with every malloc and free: no frame.
 size_t mw_malloc_usable_size(const void *block) {
-    const size_t usable_bytes = heap_fast_usable(heap_current(), (uintptr_t)block);
+    size_t other;
+    const size_t usable_bytes = heap_fast_usable(heap_current(), (uintptr_t)block, &other);
     return likely(usable_bytes != 0) ? usable_bytes
                                      : api_usable_size(block, "malloc_usable_size");
 }

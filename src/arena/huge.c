@@ -124,7 +124,7 @@ struct huge_request {
     enum os_charge_level level;
 };
 
-static const struct huge_mapping huge_no_mapping = {0, 0, false};
+static const struct huge_mapping huge_no_mapping = {0, 0, HUGE_ONE};
 
 // The ends of larger ones are worth the calls that cut them off: the kernel may charge them.
 #define HUGE_ALIGN_ENDS_MAX ((size_t)64 << 20)
@@ -151,7 +151,7 @@ static struct huge_mapping huge_map_aligned_locked(struct huge_set *set,
         }
         address = os_map(os, total, request->alignment);
     }
-    return (struct huge_mapping){address, total, false};
+    return (struct huge_mapping){address, total, HUGE_ONE};
 }
 
 // A mapping of fresh pages, of which `charged` bytes are charged already.
@@ -172,7 +172,7 @@ static struct huge_mapping huge_map_fresh_locked(struct huge_set *set,
         mapping = huge_cache_take_fresh(&set->cache, mapped_bytes);
     }
     if (mapping.address == 0) {
-        mapping = (struct huge_mapping){os_map(set->os, mapped_bytes, 1), mapped_bytes, false};
+        mapping = (struct huge_mapping){os_map(set->os, mapped_bytes, 1), mapped_bytes, HUGE_ONE};
     }
     return mapping;
 }
@@ -189,6 +189,14 @@ static struct huge_mapping huge_map_locked(struct huge_set *set,
         return huge_map_aligned_locked(set, request);
     }
     size_t growth = 0;
+    if (unlikely(set->refused)) { // by a call that may make no second one: fresh pages are at hand
+        set->refused = false;
+        if (huge_cache_has_fresh(&set->cache, mapped_bytes)) {
+            return huge_charge_locked(set, mapped_bytes, request->level)
+                       ? huge_cache_take_fresh(&set->cache, mapped_bytes)
+                       : huge_no_mapping;
+        }
+    }
     if (!request->zeroed) {
         unsigned piece;
         growth = huge_cache_growth(&set->cache, mapped_bytes, &piece);
@@ -209,7 +217,7 @@ static void huge_register_locked(struct huge_set *set, struct huge *record, uint
                                  struct huge_mapping mapping, size_t bytes) {
     record->map_address = mapping.address;
     record->mapped_bytes = mapping.bytes;
-    record->several = mapping.several;
+    record->parts = mapping.parts;
     record->broad = set->cache.room.huge_from != 0 &&
                     mapping.address >= set->cache.room.huge_from &&
                     mapping.address < set->cache.room.end;
@@ -254,7 +262,7 @@ MALLOW_INTERNAL uintptr_t huge_take_at_charged(struct huge_set *set, size_t byte
                                                size_t alignment, size_t offset,
                                                enum os_charge_level level) {
     const size_t block_bytes = huge_mapped_bytes(set, bytes);
-    struct huge_mapping mapping = {0, 0, false};
+    struct huge_mapping mapping = {0, 0, HUGE_ONE};
     uintptr_t address = 0;
     if (block_bytes == 0 || __builtin_add_overflow(block_bytes, alignment, &mapping.bytes)) {
         return 0;
@@ -305,8 +313,7 @@ MALLOW_INTERNAL bool huge_give_record(struct huge_set *set, struct huge *huge, u
     os_lock_take_here(&set->map->lock);
     const bool is_live = huge->address == address; // or another thread has just freed it
     if (likely(is_live)) {
-        const struct huge_mapping mapping = {huge->map_address, huge->mapped_bytes,
-                                             huge->several};
+        const struct huge_mapping mapping = {huge->map_address, huge->mapped_bytes, huge->parts};
         if (unlikely(huge->allowance != NULL)) {
             os_allowance_release(huge->allowance, huge->mapped_bytes);
         }
@@ -352,7 +359,8 @@ MALLOW_INTERNAL void huge_give_allowance(struct huge_set *set, const struct os_c
 // Remaps a block with what lies before it in its mapping; where the block begins then, or 0.
 static uintptr_t huge_remap_locked(struct huge_set *set, struct huge *huge, size_t total_bytes,
                                    bool may_move) {
-    if (huge->several && total_bytes > huge->mapped_bytes) {
+    const bool grows = total_bytes > huge->mapped_bytes;
+    if (grows && huge->parts == HUGE_SEVERAL) {
         return 0; // the kernel would refuse
     }
     const uintptr_t before = huge->address;
@@ -362,6 +370,13 @@ static uintptr_t huge_remap_locked(struct huge_set *set, struct huge *huge, size
     const uintptr_t moved =
         os_remap(set->os, huge->map_address, huge->mapped_bytes, total_bytes, may_move);
     const uintptr_t now = moved != 0 ? moved + (before - huge->map_address) : before;
+    if (likely(moved != 0)) {
+        huge->parts = grows ? HUGE_ONE : huge->parts;
+    } else if (huge->parts == HUGE_JOINED && may_move) {
+        huge->parts = HUGE_SEVERAL;
+        set->cache.room.torn = true;
+        set->refused = true;
+    }
     huge->map_address = moved != 0 ? moved : huge->map_address;
     __atomic_store_n(&huge->address, now, __ATOMIC_RELEASE);
     huge_enter_locked(set, huge, now);

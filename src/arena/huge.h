@@ -20,7 +20,7 @@ struct huge {
     uintptr_t map_address;  // start of the mapping: the same, unless aligned at an offset
     size_t mapped_bytes;    // from map_address on
     size_t usable_bytes;    // from address on
-    bool several;           // may be of several mappings of the kernel's
+    enum huge_parts parts;  // of the mapping
     bool broad;             // where faults make huge pages
     _Atomic(uintptr_t) *place; // of its entry in the address map; NULL while the record is free
     struct huge *next;      // free records; or live ones, for naming interior pointers
@@ -41,6 +41,7 @@ struct huge_set {
     uint64_t live_bytes;       // mapped bytes of live blocks
     uint64_t charged_bytes;    // live and cached, as charged; more while a call is under way
     unsigned broad_count;      // fresh blocks that could have huge pages by faults
+    bool refused;              // the kernel has just refused to grow a block, which then moves
     size_t raise_bytes;        // live so many, somebody is to look for dense ones
     _Atomic(size_t) kept_bytes; // what the cache holds; written under lock, read by any
 };
@@ -95,7 +96,8 @@ MALLOW_INTERNAL bool huge_give_record(struct huge_set *set, struct huge *huge, u
 
 // Whether the kernel would refuse to make a live block so large.
 MALLOW_INLINE bool huge_is_fixed(const struct huge *huge, size_t bytes) {
-    return huge->several && bytes > huge->mapped_bytes - (huge->address - huge->map_address);
+    return huge->parts == HUGE_SEVERAL &&
+           bytes > huge->mapped_bytes - (huge->address - huge->map_address);
 }
 
 // Puts a live block under an allowance, which has been charged `charged_bytes` for it, no less than

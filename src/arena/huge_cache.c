@@ -56,9 +56,8 @@ static unsigned huge_cache_add_piece(struct huge_cache *cache, struct huge_mappi
 static struct huge_mapping huge_cache_take_piece(struct huge_cache *cache, unsigned number) {
     const struct huge_mapping piece = cache->pieces[number];
     huge_index_remove(cache->index, piece, number);
-    cache->pieces[number] = (struct huge_mapping){0, 0, false};
+    cache->pieces[number] = (struct huge_mapping){0, 0, HUGE_ONE};
     cache->count--;
-    cache->joined &= ~(UINT64_C(1) << number);
     if (unlikely(cache->loose != 0)) {
         huge_cache_set_loose(cache, cache->loose & ~(UINT64_C(1) << number));
     }
@@ -77,14 +76,18 @@ static void huge_cache_set_piece(struct huge_cache *cache, unsigned number,
     huge_index_add(cache->index, piece, number);
 }
 
+// What two ranges side by side are together.
+static enum huge_parts huge_parts_of(enum huge_parts a, enum huge_parts b) {
+    return a == HUGE_SEVERAL || b == HUGE_SEVERAL ? HUGE_SEVERAL : HUGE_JOINED;
+}
+
 // Makes a piece one with a range that begins where it ends.
 static void huge_cache_append(struct huge_cache *cache, unsigned number,
                               struct huge_mapping range) {
     struct huge_mapping *const piece = &cache->pieces[number];
     huge_index_end_at(cache->index, *piece, range.address + range.bytes, number);
     piece->bytes += range.bytes;
-    piece->several = piece->several || range.several;
-    cache->joined |= UINT64_C(1) << number;
+    piece->parts = huge_parts_of(piece->parts, range.parts);
     if (unlikely(piece->address + piece->bytes == cache->room.front)) {
         cache->room.front = huge_cache_take_piece(cache, number).address;
     }
@@ -97,8 +100,7 @@ static void huge_cache_prepend(struct huge_cache *cache, unsigned number,
     huge_index_begin_at(cache->index, *piece, range.address, number);
     piece->address = range.address;
     piece->bytes += range.bytes;
-    piece->several = piece->several || range.several;
-    cache->joined |= UINT64_C(1) << number;
+    piece->parts = huge_parts_of(piece->parts, range.parts);
 }
 
 static void huge_cache_more(struct huge_cache *cache, size_t bytes) {
@@ -127,7 +129,7 @@ static void huge_cache_keep(struct huge_cache *cache, struct huge_mapping piece)
         if (behind != HUGE_INDEX_NONE) {
             const struct huge_mapping other = huge_cache_take_piece(cache, behind);
             piece.bytes += other.bytes;
-            piece.several = piece.several || other.several;
+            piece.parts = huge_parts_of(piece.parts, other.parts);
         }
         huge_cache_append(cache, before, piece);
     } else if (behind != HUGE_INDEX_NONE) {
@@ -170,8 +172,7 @@ static void huge_cache_unmap(struct huge_cache *cache, struct huge_mapping piece
 
 // The part of a mapping from `offset` on.
 static struct huge_mapping huge_rest(struct huge_mapping mapping, size_t offset) {
-    return (struct huge_mapping){mapping.address + offset, mapping.bytes - offset,
-                                 mapping.several};
+    return (struct huge_mapping){mapping.address + offset, mapping.bytes - offset, mapping.parts};
 }
 
 // ---- The room -----------------------------------------------------------------------------------
@@ -206,7 +207,7 @@ MALLOW_INLINE void huge_room_align(struct huge_cache *cache, size_t bytes) {
         return;
     }
     room->front = next;
-    huge_cache_keep_loose(cache, (struct huge_mapping){start, next - start, true});
+    huge_cache_keep_loose(cache, (struct huge_mapping){start, next - start, HUGE_SEVERAL});
 }
 
 // Moves a piece to the end of what is gathered, where there is room for it; false: it stays.
@@ -230,7 +231,7 @@ static bool huge_room_move(struct huge_cache *cache, unsigned index) {
 // The front of the room, of which `bytes` bytes are left; the last of them may be fresh.
 static struct huge_mapping huge_room_cut(struct huge_cache *cache, size_t bytes) {
     struct huge_room *const room = &cache->room;
-    const struct huge_mapping part = {room->front, bytes, true};
+    const struct huge_mapping part = {room->front, bytes, HUGE_SEVERAL};
     huge_cache_less(cache, bits_min(bytes, huge_cache_gathered(cache)));
     room->front += bytes;
     room->tail = bits_max(room->tail, room->front);
@@ -259,7 +260,8 @@ static void huge_room_leave(struct huge_cache *cache) {
         (struct huge_room){.refused = room.refused, .wanted = room.wanted, .torn = room.torn};
     cache->bytes -= room.tail - room.front; // for a moment
     if (room.tail > room.front) {
-        huge_cache_keep(cache, (struct huge_mapping){room.front, room.tail - room.front, true});
+        huge_cache_keep(cache,
+                        (struct huge_mapping){room.front, room.tail - room.front, HUGE_SEVERAL});
     }
     if (room.end > room.tail) {
         (void)os_unmap(cache->os, room.tail, room.end - room.tail);
@@ -315,7 +317,8 @@ static void huge_cache_gather(struct huge_cache *cache) {
         return;
     }
     if (room->refused || room->wanted == 0 || cache->count == 0 ||
-        (single && (room->end != 0 || !cache->pieces[huge_cache_last(cache)].several))) {
+        (single &&
+         (room->end != 0 || cache->pieces[huge_cache_last(cache)].parts != HUGE_SEVERAL))) {
         return;
     }
     room->wanted--;
@@ -354,25 +357,31 @@ static struct huge_mapping huge_cache_cut(struct huge_cache *cache, unsigned ind
     return piece;
 }
 
-// The piece, which is smaller and one mapping, as a mapping of `bytes` bytes. Pieces that touch may
-// be two mappings to the kernel after all, if both had pages before they did. So fresh pages are at
-// hand before one that has been put together is tried, or once a refusal has been seen any: that
-// then costs no second call.
+// Whether a range of so many parts may be asked to become one of `bytes` bytes. Where the kernel
+// may refuse, only with fresh pages at hand that cost no second call; or if there will be no room
+// for such, once in a process.
+static bool huge_cache_may_grow(const struct huge_cache *cache, enum huge_parts parts,
+                                size_t bytes) {
+    const bool refuses = parts != HUGE_ONE && cache->room.torn;
+    const bool may_refuse = parts != HUGE_ONE || cache->room.torn;
+    return !may_refuse || huge_cache_has_fresh(cache, bytes) || (cache->room.refused && !refuses);
+}
+
+// The piece, which is smaller, as a mapping of `bytes` bytes, or fresh pages; address 0: for these
+// there is no room, and a mapping has to be made.
 static struct huge_mapping huge_cache_grow(struct huge_cache *cache, unsigned index, size_t bytes) {
-    struct huge_room *const room = &cache->room;
     const struct huge_mapping piece = cache->pieces[index];
-    const bool torn = room->torn || (cache->joined >> index & 1U) != 0;
-    if (torn && !room->refused && room->end - room->tail < bytes) {
+    if (!huge_cache_may_grow(cache, piece.parts, bytes)) {
         return huge_cache_take_fresh(cache, bytes);
     }
     const uintptr_t address = os_remap(cache->os, piece.address, piece.bytes, bytes, true);
     if (address == 0) {
-        room->torn = true;
-        cache->pieces[index].several = true;
+        cache->room.torn = true;
+        cache->pieces[index].parts = HUGE_SEVERAL;
         return huge_cache_take_fresh(cache, bytes);
     }
     (void)huge_cache_remove(cache, index);
-    return (struct huge_mapping){address, bytes, false};
+    return (struct huge_mapping){address, bytes, HUGE_ONE};
 }
 
 static void huge_cache_learn(struct huge_cache *cache, size_t bytes, size_t live_bytes) {
@@ -433,10 +442,10 @@ MALLOW_INTERNAL struct huge_mapping huge_cache_take(struct huge_cache *cache, si
     if (huge_cache_uses_room(cache, bytes)) {
         return huge_cache_take_gathered(cache, bytes, piece);
     }
-    if (piece != HUGE_INDEX_NONE && !cache->pieces[piece].several) {
+    if (piece != HUGE_INDEX_NONE && cache->pieces[piece].parts != HUGE_SEVERAL) {
         return huge_cache_grow(cache, piece, bytes);
     }
-    return (struct huge_mapping){0, 0, false};
+    return (struct huge_mapping){0, 0, HUGE_ONE};
 }
 
 MALLOW_INTERNAL struct huge_mapping huge_cache_take_fresh(struct huge_cache *cache, size_t bytes) {
@@ -445,16 +454,17 @@ MALLOW_INTERNAL struct huge_mapping huge_cache_take_fresh(struct huge_cache *cac
     const size_t gathered = huge_cache_gathered(cache);
     if (room->refused || (gathered != 0 && huge_cache_is_full(cache)) ||
         (room->end - room->tail < bytes && !huge_room_make(cache, bytes + HUGE_ROOM_BYTES))) {
-        return (struct huge_mapping){0, 0, false};
+        return (struct huge_mapping){0, 0, HUGE_ONE};
     }
     // What is left of a room that is too small stays mapped, without pages.
     if (gathered != 0) { // becomes a piece; the call has enough to do
         room->front = room->tail;
         cache->bytes -= gathered;
-        huge_cache_keep_loose(cache, (struct huge_mapping){before.front, gathered, true});
+        huge_cache_keep_loose(cache, (struct huge_mapping){before.front, gathered, HUGE_SEVERAL});
     }
     huge_room_align(cache, bytes);
-    const struct huge_mapping part = {room->tail, bytes, room->tail < room->whole_from};
+    const struct huge_mapping part = {room->tail, bytes,
+                                      room->tail < room->whole_from ? HUGE_SEVERAL : HUGE_ONE};
     room->tail += bytes;
     room->front = room->tail;
     return part;
@@ -535,8 +545,7 @@ MALLOW_INTERNAL void huge_cache_give(struct huge_cache *cache, struct huge_mappi
     }
     keep = has_place ? keep : 0;
     if (keep > 0) {
-        huge_cache_keep(cache,
-                        (struct huge_mapping){mapping.address, keep, mapping.several});
+        huge_cache_keep(cache, (struct huge_mapping){mapping.address, keep, mapping.parts});
     }
     if (keep < mapping.bytes) {
         huge_cache_unmap(cache, huge_rest(mapping, keep));

@@ -52,7 +52,6 @@ struct huge_cache {
     struct huge_index *index;    // of these
     unsigned count;
     uint64_t loose;          // pieces that may touch others; relaxed reads
-    uint64_t joined;         // pieces that have been put together, by number
     size_t bytes;            // of pieces, and gathered
     size_t bytes_low;        // fewest since the last look
     size_t bytes_low_before; // the same of the look before
@@ -95,6 +94,13 @@ MALLOW_INLINE bool huge_is_limited(const struct os *os) {
 // Whether blocks that are large enough are to be of whole chunks; any thread.
 MALLOW_INLINE bool huge_cache_is_broad(const struct huge_cache *cache) {
     return __atomic_load_n(&cache->broad, __ATOMIC_RELAXED) && !huge_is_limited(cache->os);
+}
+
+// Whether as many fresh pages of the room are to be had without a system call.
+MALLOW_INLINE bool huge_cache_has_fresh(const struct huge_cache *cache, size_t bytes) {
+    const struct huge_room *const room = &cache->room;
+    return !room->refused && room->end - room->tail >= bytes &&
+           (room->tail == room->front || cache->count != MALLOW_HUGE_CACHE_COUNT);
 }
 
 // Whether as many fresh pages of the room are to be had that come as huge ones.

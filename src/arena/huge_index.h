@@ -18,10 +18,17 @@
 #include "base/compiler.h"
 #include "config.h"
 
+// How many mappings of the kernel's a range is. mremap grows what is one.
+enum huge_parts {
+    HUGE_ONE,
+    HUGE_JOINED,  // or lies in what has been put together: one, unless both had pages before
+    HUGE_SEVERAL, // may be several
+};
+
 struct huge_mapping {
     uintptr_t address;
     size_t bytes;
-    bool several; // may be of several mappings of the kernel's, which mremap does not grow
+    enum huge_parts parts;
 };
 
 #define HUGE_INDEX_MASKS 64U

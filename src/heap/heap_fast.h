@@ -70,14 +70,22 @@ MALLOW_INLINE bool heap_fast_find(const struct slab *slab, uint64_t offset,
     return likely(!bits_set_was_set(&block->free_blocks, product >> 32));
 }
 
-// What heap_own_usable says, of blocks of malloc's fast path; 0 also of others.
-MALLOW_INLINE size_t heap_fast_usable(const struct heap *heap, uintptr_t address) {
+// Of an address that lies in no slab's first slice.
+#define HEAP_NOT_NEAR SIZE_MAX
+
+// What heap_own_usable says, of blocks of malloc's fast path; 0 also of others, and `*other` is 0
+// or HEAP_NOT_NEAR then.
+MALLOW_INLINE size_t heap_fast_usable(const struct heap *heap, uintptr_t address, size_t *other) {
     const struct slab *const slab = heap_fast_slab(heap, address);
     const uint64_t offset = address - slab->start_address;
     const uintptr_t flags = SLAB_OWNER_QUEUED | SLAB_OWNER_FULL;
     struct heap_fast_block block;
-    if (unlikely(offset >= compiler_relaxed_word(&slab->reach_bytes)) ||
-        unlikely((compiler_relaxed_word(&slab->owner) & ~flags) != (uintptr_t)heap) ||
+    if (unlikely(offset >= compiler_relaxed_word(&slab->reach_bytes))) {
+        *other = HEAP_NOT_NEAR;
+        return 0;
+    }
+    *other = 0;
+    if (unlikely((compiler_relaxed_word(&slab->owner) & ~flags) != (uintptr_t)heap) ||
         unlikely(slab->block_bytes > MALLOW_SMALL_BYTES_MAX) ||
         !heap_fast_find(slab, offset, &block)) {
         return 0;

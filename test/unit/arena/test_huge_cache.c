@@ -409,11 +409,65 @@ CASE(a_piece_that_was_put_together_grows_in_one_call_whatever_the_kernel_says) {
     give(blocks[1]);
     give(blocks[0]);
     assert_int_equal(set->cache.count, 1);
-    assert_true(set->cache.joined != 0);
     set->cache.room.front = set->cache.room.tail = set->cache.room.end = 0;
     const uintptr_t larger = take(12 * MIB); // counts its entries
     assert_true(set->cache.room.refused || set->cache.room.end != 0); // fresh pages are at hand now
     assert_true(set->cache.room.refused || set->cache.count == 1);    // and the piece is there still
+    give(larger);
+}
+
+// What was put together is not taken for one mapping later.
+CASE(so_does_what_was_cut_from_one) {
+    keep_all();
+    const uintptr_t whole = take(6 * MIB);
+    give(whole);
+    uintptr_t blocks[3] = {take(3 * MIB), take(3 * MIB)};
+    give(blocks[1]);
+    give(blocks[0]);
+    for (unsigned i = 0; i < 3; i++) {
+        blocks[i] = take(2 * MIB);
+        assert_int_equal(blocks[i], whole + i * 2 * (size_t)MIB);
+    }
+    set->cache.room.front = set->cache.room.tail = set->cache.room.end = 0;
+    const uint64_t remaps = world.os.remap_count;
+    give(blocks[1]);
+    const uintptr_t larger = take(12 * MIB);
+    assert_true(set->cache.room.refused || world.os.remap_count == remaps);
+    assert_true(set->cache.room.refused || set->cache.room.end != 0);
+    give(blocks[0]);
+    give(blocks[2]);
+    give(larger);
+}
+
+// Puts a mapping with pages of its own in place of a part of a block.
+static void tear(uintptr_t address, size_t bytes) {
+    const uintptr_t other = os_map(&world.os, bytes, 1);
+    memset((void *)other, 0x33, bytes);
+    assert_ptr_equal(
+        mremap((void *)other, bytes, bytes, MREMAP_MAYMOVE | MREMAP_FIXED, (void *)address),
+        (void *)address);
+}
+
+CASE(a_block_that_the_kernel_does_not_grow_moves_without_a_second_call) {
+    keep_all();
+    struct huge_room *const room = &set->cache.room;
+    const uintptr_t torn = take(6 * MIB);
+    memset((void *)torn, 0x22, 6 * MIB);
+    tear(torn + 3 * MIB, 3 * MIB);
+    struct huge *const huge = huge_of(set, torn);
+    huge->parts = HUGE_JOINED;
+    room->refused = false; // which is here
+    room->front = room->tail = room->whole_from = os_map(&world.os, 64 * MIB, 1);
+    room->end = room->front + 64 * (size_t)MIB;
+    const uint64_t entries = os_entries(&world.os);
+    assert_int_equal(huge_resize(set, huge, 10 * MIB, true), 0);
+    const uintptr_t larger = take(10 * MIB); // realloc's second step
+    assert_int_equal(os_entries(&world.os), entries + 1);
+    assert_int_equal(huge->parts, HUGE_SEVERAL);
+    assert_int_equal(huge_resize(set, huge, 10 * MIB, true), 0); // not asked again
+    assert_int_equal(os_entries(&world.os), entries + 1);
+    assert_true(unit_is_all((const void *)torn, 0x22, 3 * MIB));
+    give(torn);
     give(larger);
 }
 
@@ -555,6 +609,8 @@ int main(void) {
         HUGE_CASE(the_smallest_cached_mapping_that_is_large_enough_is_used),
         HUGE_CASE(the_cache_keeps_no_more_than_its_limit_and_its_places),
         HUGE_CASE(a_piece_that_was_put_together_grows_in_one_call_whatever_the_kernel_says),
+        HUGE_CASE(so_does_what_was_cut_from_one),
+        HUGE_CASE(a_block_that_the_kernel_does_not_grow_moves_without_a_second_call),
         HUGE_CASE(what_is_kept_is_learnt_from_what_had_to_be_made_anew),
         HUGE_CASE(a_zeroed_block_is_zero_even_when_the_cache_holds_a_written_one),
         HUGE_CASE(what_is_cached_and_not_needed_for_two_intervals_is_idle),

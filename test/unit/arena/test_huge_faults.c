@@ -303,7 +303,7 @@ CASE(a_block_that_is_cut_stays_in_its_place) {
     assert_int_equal(huge->usable_bytes, 10 * MIB + 8192);
     assert_int_equal(huge_resize(set, huge, 9 * MIB, false), block);
     assert_int_equal(huge->mapped_bytes, 10 * MIB);
-    huge->several = true;
+    huge->parts = HUGE_SEVERAL;
     assert_int_equal(huge_resize(set, huge, 10 * MIB, true), block);
     assert_int_equal(huge->mapped_bytes, 10 * MIB);
 }
