@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-//! One command under several allocators, interleaved: A B C A B C, so that a slow minute of the
+//! One command under several allocators, interleaved: A B C C B A, so that a slow minute of the
 //! machine hits all of them alike.
 
 use std::fs;
@@ -177,6 +177,28 @@ pub enum Event<'a> {
     },
 }
 
+/// Who runs when in a round: everyone once. As given at first, backwards in every other round, and in
+/// other strides later, so that nobody always runs after the same one: what a process leaves behind
+/// (pages that are still there, or none) is part of what the next one finds.
+fn order(round: usize, count: usize) -> Vec<usize> {
+    let gcd = |mut a: usize, mut b: usize| {
+        while b != 0 {
+            (a, b) = (b, a % b);
+        }
+        a
+    };
+    let strides: Vec<usize> = (1..=count.max(1))
+        .filter(|&s| gcd(s, count) == 1)
+        .collect();
+    let turn = round / 2;
+    let stride = strides[turn % strides.len()];
+    let mut order: Vec<usize> = (0..count).map(|i| (turn + i * stride) % count).collect();
+    if round % 2 == 1 {
+        order.reverse();
+    }
+    order
+}
+
 /// Runs the job under each allocator in turn, round after round. An allocator whose run fails to start,
 /// times out or is killed is dropped from the rest; a command's own exit status is only recorded.
 pub fn run_interleaved(
@@ -201,15 +223,16 @@ pub fn run_interleaved(
     let rounds = job.warmup + job.rounds;
     let mut done = 0;
     for round in 0..rounds {
-        for at in 0..all.len() {
+        let order = order(round, all.len());
+        for (place, &at) in order.iter().enumerate() {
             if all[at].error.is_some() {
                 continue;
             }
-            let left: usize = all
+            let left: usize = order
                 .iter()
                 .enumerate()
-                .filter(|(_, series)| series.error.is_none())
-                .map(|(other, _)| rounds - round - usize::from(other < at))
+                .filter(|&(_, &other)| all[other].error.is_none())
+                .map(|(others_place, _)| rounds - round - usize::from(others_place < place))
                 .sum();
             let (warmup, total) = (round < job.warmup, done + left);
             let key = all[at].allocator.key.clone();
@@ -387,6 +410,30 @@ impl Drop for Scratch {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn each_runs_once_a_round_and_not_always_after_the_same_one() {
+        assert_eq!(order(0, 3), [0, 1, 2]);
+        assert_eq!(order(1, 3), [2, 1, 0]);
+        assert_eq!(order(7, 1), [0]);
+        assert!(order(4, 0).is_empty());
+        for count in 2..12 {
+            for round in 0..20 {
+                let mut sorted = order(round, count);
+                sorted.sort_unstable();
+                assert_eq!(sorted, (0..count).collect::<Vec<_>>());
+            }
+        }
+        let before = |round| {
+            let order = order(round, 10);
+            let place = order.iter().position(|&at| at == 4).unwrap();
+            place.checked_sub(1).map(|p| order[p])
+        };
+        let mut all: Vec<_> = (0..6).map(before).collect();
+        all.sort_unstable();
+        all.dedup();
+        assert!(all.len() >= 4, "{all:?}");
+    }
 
     #[test]
     fn the_last_score_line_counts() {
