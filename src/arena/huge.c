@@ -471,7 +471,7 @@ MALLOW_INTERNAL void huge_join(struct huge_set *set) {
 
 MALLOW_INTERNAL void huge_settle(struct huge_set *set) {
     os_lock_take(&set->map->lock);
-    if (set->cache.debt != 0 && !set->os->sealed) {
+    if (huge_owes(set) && !set->os->sealed) {
         huge_cache_settle(&set->cache);
         huge_settle_charge_locked(set);
     }

@@ -145,7 +145,8 @@ MALLOW_INTERNAL size_t huge_take_debt(struct huge_set *set);
 
 // Whether there is something to settle; relaxed.
 MALLOW_INLINE bool huge_owes(const struct huge_set *set) {
-    return __atomic_load_n(&set->cache.debt, __ATOMIC_RELAXED) != 0;
+    return (__atomic_load_n(&set->cache.debt, __ATOMIC_RELAXED) |
+            __atomic_load_n(&set->cache.left.bytes, __ATOMIC_RELAXED)) != 0;
 }
 
 // Whether pieces of the cache may touch each other; relaxed.

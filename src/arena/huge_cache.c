@@ -253,6 +253,29 @@ static bool huge_room_make(struct huge_cache *cache, size_t bytes) {
     return true;
 }
 
+static void huge_cache_set_left(struct huge_cache *cache, uintptr_t address, size_t bytes) {
+    cache->left.address = address;
+    __atomic_store_n(&cache->left.bytes, bytes, __ATOMIC_RELAXED);
+}
+
+// Makes a room in place of one that is too small, whose address space is left to a later call.
+// False: the kernel refuses, or what was left of one before is still with us.
+static bool huge_room_replace(struct huge_cache *cache, size_t bytes) {
+    const uintptr_t tail = cache->room.tail;
+    const size_t left_bytes = cache->room.end - tail;
+    if (cache->left.bytes != 0 || !huge_room_make(cache, bytes)) {
+        return false;
+    }
+    huge_cache_set_left(cache, tail, left_bytes);
+    return true;
+}
+
+// What cannot be given back is forgotten.
+static void huge_cache_drop_left(struct huge_cache *cache) {
+    (void)os_unmap(cache->os, cache->left.address, cache->left.bytes);
+    huge_cache_set_left(cache, 0, 0);
+}
+
 // Leaves the room: what is gathered there becomes a piece, and the rest is given back.
 static void huge_room_leave(struct huge_cache *cache) {
     const struct huge_room room = cache->room;
@@ -269,6 +292,9 @@ static void huge_room_leave(struct huge_cache *cache) {
 }
 
 MALLOW_INTERNAL void huge_cache_close_room(struct huge_cache *cache) {
+    if (cache->left.bytes != 0) {
+        huge_cache_drop_left(cache);
+    }
     if (cache->room.end != 0 && !huge_cache_is_full(cache)) {
         huge_room_leave(cache);
     }
@@ -453,10 +479,10 @@ MALLOW_INTERNAL struct huge_mapping huge_cache_take_fresh(struct huge_cache *cac
     const struct huge_room before = *room;
     const size_t gathered = huge_cache_gathered(cache);
     if (room->refused || (gathered != 0 && huge_cache_is_full(cache)) ||
-        (room->end - room->tail < bytes && !huge_room_make(cache, bytes + HUGE_ROOM_BYTES))) {
+        (room->end - room->tail < bytes &&
+         !huge_room_replace(cache, bytes + HUGE_ROOM_BYTES))) {
         return (struct huge_mapping){0, 0, HUGE_ONE};
     }
-    // What is left of a room that is too small stays mapped, without pages.
     if (gathered != 0) { // becomes a piece; the call has enough to do
         room->front = room->tail;
         cache->bytes -= gathered;
@@ -614,6 +640,10 @@ MALLOW_INTERNAL size_t huge_cache_purge_some(struct huge_cache *cache, size_t by
 }
 
 MALLOW_INTERNAL void huge_cache_settle(struct huge_cache *cache) {
+    if (cache->left.bytes != 0) {
+        huge_cache_drop_left(cache);
+        return;
+    }
     const size_t before = cache->bytes;
     huge_cache_drop(cache, cache->debt);
     const size_t released = before - bits_min(before, cache->bytes);
@@ -642,6 +672,9 @@ MALLOW_INTERNAL size_t huge_cache_purge(struct huge_cache *cache) {
     cache->worth = HUGE_CACHE_WORTH_FIRST;
     huge_cache_set_debt(cache, 0);
     size_t released = huge_cache_purge_pieces(cache);
+    if (cache->left.bytes != 0) {
+        huge_cache_drop_left(cache);
+    }
     if (cache->room.end != 0 && !huge_cache_is_full(cache)) {
         huge_room_leave(cache);
         released += huge_cache_purge_pieces(cache);

@@ -56,6 +56,8 @@ struct huge_cache {
     size_t bytes_low;        // fewest since the last look
     size_t bytes_low_before; // the same of the look before
     struct huge_room room;
+    struct huge_mapping left; // address space of the room before, without pages: it was too small.
+                              // To be given back as what is owed; relaxed reads of its bytes
     size_t limit; // by option
     size_t worth; // what has turned out to be worth keeping
     size_t debt;  // to be given back by calls that have their system call to spare; relaxed reads

@@ -584,6 +584,41 @@ CASE(what_is_gathered_is_idle_and_given_back_too) {
     give(again);
 }
 
+// Whether the kernel has anything mapped there.
+static bool is_mapped(uintptr_t address) {
+    unsigned char page;
+    return mincore((void *)address, world.os.page_bytes, &page) == 0;
+}
+
+CASE(address_space_of_a_room_that_is_too_small_is_given_back) {
+    const size_t room_bytes = (size_t)1 << 30; // what each has beside the block that it is made for
+    keep_all();
+    set->cache.room.torn = true; // as after a kernel that has refused to grow a piece
+    give(take(2 * MIB));
+    take(6 * MIB);
+    assert_int_equal(set->cache.room.end - set->cache.room.tail, room_bytes);
+    const uintptr_t left = set->cache.room.tail;
+    take(room_bytes + 16 * MIB);
+    const uintptr_t second = set->cache.room.tail;
+    assert_true(second != left);
+    assert_int_equal(set->cache.room.end - second, room_bytes);
+    assert_true(is_mapped(left) && huge_owes(set));
+    // One room waits for that, no more.
+    take(room_bytes + 16 * MIB);
+    assert_int_equal(set->cache.room.tail, second);
+    const uint64_t entries = os_entries(&world.os);
+    const size_t cached = set->cache.bytes;
+    huge_settle(set);
+    assert_int_equal(os_entries(&world.os), entries + 1);
+    assert_int_equal(set->cache.bytes, cached);
+    assert_false(is_mapped(left) || is_mapped(left + room_bytes - world.os.page_bytes));
+    assert_false(huge_owes(set));
+    take(room_bytes + 16 * MIB);
+    assert_true(set->cache.room.tail != second && huge_owes(set));
+    huge_confine(set);
+    assert_false(is_mapped(second) || huge_owes(set));
+}
+
 CASE(much_that_is_cached_raises_work) {
     keep_all();
     give(take(2 * MIB));
@@ -616,6 +651,7 @@ int main(void) {
         HUGE_CASE(what_is_cached_and_not_needed_for_two_intervals_is_idle),
         HUGE_CASE(idle_mappings_are_given_back_in_parts_and_the_rest_serves_on),
         HUGE_CASE(what_is_gathered_is_idle_and_given_back_too),
+        HUGE_CASE(address_space_of_a_room_that_is_too_small_is_given_back),
         HUGE_CASE(much_that_is_cached_raises_work),
     };
     return cmocka_run_group_tests(cases, NULL, NULL);
