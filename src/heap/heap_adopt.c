@@ -6,7 +6,8 @@
 //          ended first comes first, but for one heap with few slabs. For while a thread owns slabs
 //          and waits for a processor, nobody else has the use of what is freed in them; in an
 //          abandoned heap all have, and the longer it is that, the more of it is free.
-// Holds    a heap on that queue is ABANDONED or, for a moment, CLAIMED; heaps are never unmapped,
+// Holds    a heap on that queue is ABANDONED or, for a moment (in a child of fork: for ever),
+//          CLAIMED; heaps are never unmapped,
 //          so a stale pointer read from the queue still points to a heap.
 #include "heap/heap.h"
 
@@ -80,14 +81,19 @@ static bool abandoned_arrived(const struct heap_shared *shared) {
     return atomic_load_explicit(&shared->arrived, memory_order_relaxed) != NULL;
 }
 
-// What has arrived goes to the end of the queue; lock held.
+// To the end of the queue; lock held.
+static void abandoned_append(struct heap_shared *shared, struct heap *heap) {
+    abandoned_link(shared, heap, NULL);
+    abandoned_link(shared, shared->abandoned_last, heap);
+    shared->abandoned_last = heap;
+}
+
+// What has arrived goes there; lock held.
 static void abandoned_settle(struct heap_shared *shared) {
     struct heap *heap = atomic_exchange_explicit(&shared->arrived, NULL, memory_order_acquire);
     while (heap != NULL) {
         struct heap *const next = abandoned_next(heap);
-        abandoned_link(shared, heap, NULL);
-        abandoned_link(shared, shared->abandoned_last, heap);
-        shared->abandoned_last = heap;
+        abandoned_append(shared, heap);
         heap = next;
     }
 }
@@ -107,24 +113,39 @@ static void abandoned_push(struct heap_shared *shared, struct heap *heap) {
     }
 }
 
-// The first of the queue, taken off it for a new thread. NULL: there is none, or somebody is at
-// work in it.
-static MALLOW_NOINLINE struct heap *abandoned_pop(struct heap_shared *shared) {
+static bool abandoned_own(struct heap *heap) {
     uint32_t expected = HEAP_ABANDONED;
+    return atomic_compare_exchange_strong_explicit(&heap->state, &expected, HEAP_OWNED,
+                                                   memory_order_seq_cst, memory_order_relaxed);
+}
+
+// Of the first few of the queue the first in which nobody is at work, taken off it; NULL: there is
+// none. The others go to the end: in a child of fork, whoever is at work in one may be gone. Lock
+// held.
+static struct heap *abandoned_take(struct heap_shared *shared) {
+    for (unsigned count = 0; count < MALLOW_BIRTH_BUDGET; count++) {
+        struct heap *const heap = atomic_load_explicit(&shared->abandoned, memory_order_relaxed);
+        if (heap == NULL) {
+            break;
+        }
+        abandoned_unlink(shared, NULL, heap);
+        if (likely(abandoned_own(heap))) {
+            return heap;
+        }
+        abandoned_append(shared, heap);
+    }
+    return NULL;
+}
+
+// A heap off the queue for a new thread. NULL: there is none to be had.
+static MALLOW_NOINLINE struct heap *abandoned_pop(struct heap_shared *shared) {
     if (!abandoned_lock(shared)) {
         return NULL;
     }
     if (unlikely(abandoned_arrived(shared))) {
         abandoned_settle(shared);
     }
-    struct heap *heap = atomic_load_explicit(&shared->abandoned, memory_order_relaxed);
-    if (heap != NULL &&
-        atomic_compare_exchange_strong_explicit(&heap->state, &expected, HEAP_OWNED,
-                                                memory_order_seq_cst, memory_order_relaxed)) {
-        abandoned_unlink(shared, NULL, heap);
-    } else {
-        heap = NULL;
-    }
+    struct heap *const heap = abandoned_take(shared);
     os_lock_drop_here(&shared->arenas->lock);
     return heap;
 }

@@ -364,6 +364,28 @@ CASE(a_claimed_heap_is_passed_over_and_stays_on_the_queue) {
     assert_false(heap_claim(heap)); // owned
 }
 
+// In a child of fork such a claim never ends.
+CASE(a_heap_that_stays_claimed_keeps_no_other_from_new_threads) {
+    struct heap *const one = create();
+    struct heap *const two = create();
+    heap_abandon(heap);
+    heap_abandon(one);
+    assert_true(heap_claim(heap));
+    const uint32_t made = atomic_load(&world.shared.heap_count);
+    for (unsigned i = 0; i < 2 * MALLOW_BIRTH_BUDGET; i++) {
+        struct heap *const taken = create();
+        assert_ptr_equal(taken, one);
+        heap_abandon(taken);
+    }
+    heap_abandon(two); // has nothing either
+    assert_ptr_not_equal(create(), heap);
+    assert_ptr_not_equal(create(), heap);
+    assert_int_equal(atomic_load(&world.shared.heap_count), made);
+    heap_world_unclaim(heap);
+    assert_ptr_equal(create(), heap);
+    assert_false(heap_has_ended(&world.shared));
+}
+
 CASE(a_fallback_heap_is_claimed_for_each_use_and_never_taken_over) {
     struct heap *const fallback = heap_create_fallback(&world.shared);
     assert_int_equal(atomic_load(&fallback->state), HEAP_ABANDONED);
@@ -454,6 +476,7 @@ int main(void) {
         HEAP_CASE(who_has_no_heap_or_none_of_the_class_takes_no_slab_along),
         HEAP_CASE(a_free_collects_what_was_posted_to_an_ended_thread_and_takes_nothing_along),
         HEAP_CASE(a_claimed_heap_is_passed_over_and_stays_on_the_queue),
+        HEAP_CASE(a_heap_that_stays_claimed_keeps_no_other_from_new_threads),
         HEAP_CASE(a_fallback_heap_is_claimed_for_each_use_and_never_taken_over),
         HEAP_CASE(threads_that_come_and_go_use_few_heaps_and_leave_nothing),
     };
