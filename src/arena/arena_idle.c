@@ -35,10 +35,12 @@ static bool idle_chunk_below(const struct chunk_map *map, unsigned end, unsigned
     return false;
 }
 
-// Purges the highest few of the dirty slices of the highest chunk below *end that has some.
+// Purges the highest few of the dirty slices of the highest chunk below *end that has some. The
+// arena may be another than *end was of, with the same tables, of which fewer are mapped as yet.
 static size_t idle_purge_step_locked(struct arena_set *set, struct arena *arena, unsigned *end) {
+    const unsigned below = (unsigned)bits_min(*end, arena->map.chunk_count);
     unsigned chunk_index;
-    if (arena->slice_count == 0 || !idle_chunk_below(&arena->map, *end, &chunk_index)) {
+    if (arena->slice_count == 0 || !idle_chunk_below(&arena->map, below, &chunk_index)) {
         *end = 0;
         return 0;
     }

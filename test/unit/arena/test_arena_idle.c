@@ -2,6 +2,8 @@
 // Arena, idle memory: what counts as not needed, and giving it back from above.
 #include "arena/arena.h"
 
+#include <pthread.h>
+
 #include "world.h"
 
 static struct arena_world world;
@@ -99,6 +101,48 @@ CASE(secondary_arenas_are_purged_and_unmapped_when_they_are_free) {
     arena_world_check(&world);
 }
 
+static _Atomic(bool) purger_ends;
+
+static void *purge_on(void *argument) {
+    (void)argument;
+    while (!atomic_load(&purger_ends)) {
+        (void)arena_idle_purge(set, SIZE_MAX);
+    }
+    return NULL;
+}
+
+// A purge is in the middle of an arena when another thread gives that back, and the next one has
+// its tables, of which only the first part is mapped again.
+CASE(a_purge_goes_on_in_an_arena_that_has_taken_the_place_of_one) {
+    enum { CHUNKS = 70, PRIMARY = WORLD_SLICES / MALLOW_CHUNK_SLICES, ROUNDS = 2000 };
+    static struct arena_span spans[PRIMARY + CHUNKS];
+    const unsigned slice_count = MALLOW_CHUNK_SLICES - 1; // of the primary arena one is barred
+    pthread_t purger;
+    set->secondary_bytes = CHUNKS * MALLOW_CHUNK_BYTES; // more than a group of the chunk map has
+    atomic_store(&purger_ends, false);
+    assert_int_equal(pthread_create(&purger, NULL, purge_on, NULL), 0);
+    unsigned count = 0;
+    for (unsigned round = 0; round < ROUNDS; round++) {
+        while (count < PRIMARY + CHUNKS) {
+            spans[count] = arena_take(set, slice_count, 1);
+            assert_non_null(spans[count++].slab);
+        }
+        for (unsigned i = PRIMARY; i < count; i++) { // the highest last
+            arena_give(set, spans[i].slab, slice_count);
+        }
+        count = PRIMARY;
+        (void)arena_purge_all(set); // and the next round makes the next one
+    }
+    atomic_store(&purger_ends, true);
+    assert_int_equal(pthread_join(purger, NULL), 0);
+    while (count > 0) {
+        arena_give(set, spans[--count].slab, slice_count);
+    }
+    (void)arena_purge_all(set);
+    assert_null(set->secondary);
+    arena_world_check(&world);
+}
+
 CASE(much_that_is_kept_raises_work_and_little_does_not) {
     enum { LITTLE = (int)(MALLOW_WORK_BYTES >> MALLOW_SLICE_SHIFT) };
     struct arena_span spans[LITTLE + 1];
@@ -168,6 +212,8 @@ int main(void) {
             a_purge_of_more_than_there_is_gives_all_back_and_no_more, begin, end),
         cmocka_unit_test_setup_teardown(
             secondary_arenas_are_purged_and_unmapped_when_they_are_free, begin, end),
+        cmocka_unit_test_setup_teardown(
+            a_purge_goes_on_in_an_arena_that_has_taken_the_place_of_one, begin, end),
         cmocka_unit_test_setup_teardown(much_that_is_kept_raises_work_and_little_does_not, begin,
                                         end),
         cmocka_unit_test_setup_teardown(a_lifted_limit_keeps_what_is_freed, begin, end),
