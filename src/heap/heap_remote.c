@@ -143,21 +143,31 @@ static void heap_push_post(struct heap *owner, struct slab_remote *remote) {
                                                     memory_order_seq_cst, memory_order_relaxed));
 }
 
+// Whether a slab whose post has been forgotten has to be posted after all. The owner first: what
+// those who saw the post have done before is seen after it.
+static bool heap_needs_post(const struct slab *slab, const struct slab_remote *remote) {
+    const uintptr_t owner = atomic_load_explicit(&slab->owner, memory_order_seq_cst);
+    return slab_remote_any(remote, MALLOW_SLAB_WORDS) ||
+           ((owner & SLAB_OWNER_PENDING) != 0 && (owner & ~SLAB_OWNER_FLAGS) != 0);
+}
+
 // Brings a claimed post to the heap that owns the slab now. A slab that nobody owns has been given
-// up since, with every bit collected; but blocks of a later life of it may have been freed by
-// threads that saw it as posted: so look again after saying that it no longer is.
+// up since, with every bit collected; but blocks of a later life of it may have been freed, and it
+// may have been said to be pending, by threads that saw it as posted: so look again after saying
+// that it no longer is. Waits where another thread has just taken a full slab to give it up.
 static struct heap *heap_route_post(struct slab *slab, struct slab_remote *remote) {
-    for (;;) {
+    for (unsigned round = 0;; round++) {
         struct heap *const owner = (struct heap *)slab_owner_heap(slab);
         if (owner != NULL) {
             heap_push_post(owner, remote);
             return owner;
         }
         atomic_store_explicit(&remote->posted, 0, memory_order_seq_cst);
-        if (!slab_remote_any(remote, MALLOW_SLAB_WORDS) ||
+        if (!heap_needs_post(slab, remote) ||
             atomic_exchange_explicit(&remote->posted, 1, memory_order_seq_cst) != 0) {
             return NULL;
         }
+        os_pause(round);
     }
 }
 

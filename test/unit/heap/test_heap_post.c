@@ -85,8 +85,66 @@ CASE(a_slab_that_is_freed_into_while_its_post_is_handled_is_on_no_list_twice) {
     heap_world_check(&world, heap);
 }
 
+// A slab of an earlier life of which a post is on the stack of `heap`, and which is `next_heap`'s from
+// one moment on.
+static struct heap *next_heap;
+static struct slab *slab_between;
+static struct slab_remote *remote_between;
+static bool late_posts; // the late thread was told to post it itself
+
+// Frees late: its bit has been collected in that earlier life.
+static void *free_late(void *argument) {
+    uint64_t state = 2;
+    while (!atomic_load(&hand_over)) {
+        if (atomic_load(&handed) != 0) {
+            rest_a_little(&state);
+            slab_set_owner(slab_between, (uintptr_t)next_heap | SLAB_OWNER_FULL);
+            late_posts = slab_remote_claim_post(slab_between, remote_between);
+            atomic_store(&handed, 0);
+        }
+    }
+    return argument;
+}
+
+CASE(a_pending_slab_is_posted_whoever_was_late) {
+    pthread_t thread;
+    uint64_t state = 1;
+    next_heap = heap_adopt_or_create(&world.shared);
+    slab_between = heap_fast_slab(heap, allocate());
+    remote_between = arena_remote_of(&world.arena.arenas, slab_between);
+    const uintptr_t owner = slab_owner(slab_between);
+    atomic_store(&handed, 0);
+    atomic_store(&hand_over, false);
+    assert_int_equal(pthread_create(&thread, NULL, free_late, NULL), 0);
+    const time_t end_s = time(NULL) + 3;
+    bool lost = false;
+    for (unsigned round = 0; round < 400000 && !lost && time(NULL) < end_s; round++) {
+        int work = INT_MAX;
+        slab_set_owner(slab_between, 0);
+        remote_between->slab = slab_between;
+        atomic_store(&remote_between->next_posted, NULL);
+        atomic_store(&remote_between->posted, 1);
+        atomic_store(&heap->ready, remote_between);
+        atomic_store(&handed, 1);
+        rest_a_little(&state);
+        assert_true(heap_drain_one(heap, &work, true));
+        while (atomic_load(&handed) != 0) { // no pause: the two are to meet
+        }
+        const bool is_posted = atomic_exchange(&next_heap->ready, NULL) == remote_between;
+        lost = late_posts == is_posted;
+        assert_null(atomic_load(&heap->ready));
+    }
+    atomic_store(&hand_over, true);
+    assert_int_equal(pthread_join(thread, NULL), 0);
+    assert_false(lost);
+    atomic_store(&remote_between->posted, 0);
+    slab_set_owner(slab_between, owner);
+    heap_world_check(&world, heap);
+}
+
 int main(void) {
     const struct CMUnitTest cases[] = {
+        cmocka_unit_test_setup_teardown(a_pending_slab_is_posted_whoever_was_late, begin, end),
         cmocka_unit_test_setup_teardown(
             a_slab_that_is_freed_into_while_its_post_is_handled_is_on_no_list_twice, begin, end),
     };
