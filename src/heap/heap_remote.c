@@ -118,6 +118,19 @@ static bool heap_is_freed_elsewhere(const struct slab_remote *remote, size_t cap
                heap_near_whole(whole, capacity);
 }
 
+// Takes the post of a slab that is nobody's off its heap's stack, if it is the one on top: where the
+// heap's thread sleeps it would stay there, and whoever has the slab next would hear of no free in
+// it. It cannot be pushed again meanwhile, so what follows it is as it was if it is still on top.
+static void heap_unpost(struct heap *heap, struct slab_remote *remote) {
+    struct slab_remote *top = remote;
+    if (atomic_load_explicit(&heap->ready, memory_order_acquire) == remote &&
+        atomic_compare_exchange_strong_explicit(
+            &heap->ready, &top, atomic_load_explicit(&remote->next_posted, memory_order_relaxed),
+            memory_order_seq_cst, memory_order_relaxed)) {
+        atomic_store_explicit(&remote->posted, 0, memory_order_seq_cst);
+    }
+}
+
 MALLOW_INTERNAL void heap_release_full(struct slab *slab, struct slab_remote *remote) {
     uintptr_t owner = atomic_load_explicit(&slab->owner, memory_order_seq_cst);
     struct heap *const heap = (struct heap *)(owner & ~SLAB_OWNER_FLAGS);
@@ -132,6 +145,7 @@ MALLOW_INTERNAL void heap_release_full(struct slab *slab, struct slab_remote *re
         return;
     }
     slab_remote_take_all(slab, remote);
+    heap_unpost(heap, remote);
     heap_release_slab(heap, slab);
 }
 

@@ -213,7 +213,9 @@ CASE(what_others_have_freed_and_it_has_not_heard_of_is_forgotten_with_it) {
     }
     struct slab *const slab = heap_identify(&world.shared, blocks[0]).slab;
     struct slab_remote *const remote = arena_remote_of(&world.arena.arenas, slab);
-    for (size_t i = 0; i < PER_SLAB; i++) {
+    free_in(other, blocks[0]);
+    free_in(other, blocks[2 * PER_SLAB - 1]); // posted on top
+    for (size_t i = 1; i < PER_SLAB; i++) {
         free_in(other, blocks[i]);
     }
     assert_int_equal(slab->kind, SLAB_NONE); // given up, and its post is still on that heap's stack

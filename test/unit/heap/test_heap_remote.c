@@ -154,8 +154,43 @@ CASE(a_slab_whose_blocks_were_all_freed_elsewhere_goes_back) {
         heap_world_free_elsewhere(&world, blocks[i]);
     }
     assert_int_equal(slab->kind, SLAB_NONE);
-    assert_int_equal(heap_drain(heap, 10, true), 1); // the post that is left finds nothing to do
+    assert_int_equal(heap_world_posts(heap), 0);
     heap_world_check(&world, heap);
+}
+
+CASE(a_post_of_such_a_slab_that_lies_below_another_finds_nothing_to_do) {
+    allocate_many();
+    struct slab *const slab = heap_world_slab_of(&world, blocks[0]);
+    heap_world_free_elsewhere(&world, blocks[0]);
+    heap_world_free_elsewhere(&world, blocks[MANY - 1]);
+    for (unsigned i = 1; i < MANY && heap_world_slab_of(&world, blocks[i]) == slab; i++) {
+        heap_world_free_elsewhere(&world, blocks[i]);
+    }
+    assert_int_equal(slab->kind, SLAB_NONE);
+    assert_int_equal(heap_world_posts(heap), 2);
+    assert_int_equal(heap_drain(heap, 10, true), 2);
+    heap_world_check(&world, heap);
+}
+
+// Its thread sleeps, and handles no post.
+CASE(who_has_the_slab_next_hears_of_what_is_freed_in_it) {
+    struct heap *const other = heap_adopt_or_create(&world.shared);
+    allocate_many();
+    struct slab *const slab = heap_world_slab_of(&world, blocks[0]);
+    for (unsigned i = 0; i < MANY && heap_world_slab_of(&world, blocks[i]) == slab; i++) {
+        heap_world_free_elsewhere(&world, blocks[i]);
+    }
+    uintptr_t block;
+    do {
+        block = heap_allocate(other, BYTES, false);
+        assert_true(block != 0);
+    } while (heap_world_slab_of(&world, block) != slab);
+    (void)heap_allocate(other, BYTES, false);
+    heap_world_free_elsewhere(&world, block);
+    assert_int_equal(heap_world_posts(other), 1);
+    assert_int_equal(heap_drain(other, 10, true), 1);
+    heap_world_check(&world, heap);
+    heap_world_check(&world, other);
 }
 
 CASE(a_full_slab_that_others_have_emptied_goes_back_while_its_owner_sleeps) {
@@ -169,7 +204,7 @@ CASE(a_full_slab_that_others_have_emptied_goes_back_while_its_owner_sleeps) {
     assert_int_equal(slab->kind, SLAB_NONE);
     assert_int_equal(heap->slab_count, before - 1);
     assert_int_equal(other->slab_count, 0);
-    (void)heap_drain(heap, 10, true); // the post that is left finds nothing to do
+    assert_int_equal(heap_drain(heap, 10, true), 0);
     heap_world_check(&world, heap);
     heap_world_check(&world, other);
 }
@@ -446,11 +481,14 @@ CASE(a_slab_that_all_others_have_freed_may_go_with_its_arena_before_its_post_is_
     assert_ptr_equal(arena_of(arenas, next), &arenas->primary);
     for (unsigned i = 0; i < capacity; i++) {
         heap_world_free_elsewhere(&world, blocks[i]);
+        if (i == 0) {
+            heap_world_free_elsewhere(&world, next); // whose post lies on top of the slab's
+        }
     }
-    assert_int_equal(heap_world_posts(heap), 1);
+    assert_int_equal(heap_world_posts(heap), 2);
     (void)arena_purge_all(arenas);
     assert_null(arenas->secondary);
-    assert_int_equal(heap_drain(heap, 10, true), 1);
+    assert_int_equal(heap_drain(heap, 10, true), 2);
     assert_int_equal(heap_world_posts_waiting(heap), 0);
     heap_world_check(&world, heap);
 }
@@ -668,6 +706,8 @@ int main(void) {
         HEAP_CASE(a_slab_with_more_words_than_a_call_may_collect_is_gone_on_with_by_the_next),
         HEAP_CASE(a_full_slab_waits_until_a_good_part_of_it_is_free),
         HEAP_CASE(a_slab_whose_blocks_were_all_freed_elsewhere_goes_back),
+        HEAP_CASE(a_post_of_such_a_slab_that_lies_below_another_finds_nothing_to_do),
+        HEAP_CASE(who_has_the_slab_next_hears_of_what_is_freed_in_it),
         HEAP_CASE(a_full_slab_that_others_have_emptied_goes_back_while_its_owner_sleeps),
         HEAP_CASE(a_thread_without_a_heap_gives_such_a_slab_up_too),
         HEAP_CASE(a_full_slab_with_a_live_block_stays_as_it_was),
