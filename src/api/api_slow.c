@@ -20,14 +20,20 @@ static MALLOW_COLD void api_attend(struct heap *heap) {
 // Runs an allocation in the calling thread's heap, or in the fallback heap, held for as long as it
 // takes.
 static uintptr_t api_allocate_in_heap(size_t size, struct api_layout layout, bool zeroed) {
+    const struct heap *const before = heap_current();
     struct heap *const heap = process_enter();
+    const uint16_t first_effort = heap_thread.first_effort;
     uintptr_t address = 0;
     if (heap != NULL) {
+        if (heap == heap_current() && heap != before) { // the thread's first call: enough to do
+            heap_thread.first_effort = (uint16_t)(first_effort + HEAP_EFFORT_LOOK);
+        }
         address = layout.offset != 0
                       ? heap_allocate_at(heap, size, layout.alignment, layout.offset)
                   : layout.alignment <= MALLOW_GRANULE_BYTES
                       ? heap_allocate(heap, size, zeroed)
                       : heap_allocate_aligned(heap, size, layout.alignment, zeroed);
+        heap_thread.first_effort = first_effort;
         process_leave(heap);
     }
     if (unlikely(heap_current()->attention)) {

@@ -165,24 +165,34 @@ static bool heap_needs_post(const struct slab *slab, const struct slab_remote *r
            ((owner & SLAB_OWNER_PENDING) != 0 && (owner & ~SLAB_OWNER_FLAGS) != 0);
 }
 
-// Brings a claimed post to the heap that owns the slab now. A slab that nobody owns has been given
-// up since, with every bit collected; but blocks of a later life of it may have been freed, and it
-// may have been said to be pending, by threads that saw it as posted: so look again after saying
-// that it no longer is. Waits where another thread has just taken a full slab to give it up.
-static struct heap *heap_route_post(struct slab *slab, struct slab_remote *remote) {
-    for (unsigned round = 0;; round++) {
-        struct heap *const owner = (struct heap *)slab_owner_heap(slab);
-        if (owner != NULL) {
-            heap_push_post(owner, remote);
-            return owner;
-        }
+// A claimed post of a slab that nobody owns: it has been given up since, with every bit collected.
+// But blocks of a later life of it may have been freed, and it may have been said to be pending, by
+// threads that saw it as posted: so look again after saying that it no longer is. Waits where
+// another thread has just taken a full slab to give it up.
+static MALLOW_NOINLINE struct heap *heap_forget_post(struct slab *slab,
+                                                     struct slab_remote *remote) {
+    struct heap *owner = NULL;
+    for (unsigned round = 0; owner == NULL; round++) {
         atomic_store_explicit(&remote->posted, 0, memory_order_seq_cst);
         if (!heap_needs_post(slab, remote) ||
             atomic_exchange_explicit(&remote->posted, 1, memory_order_seq_cst) != 0) {
             return NULL;
         }
         os_pause(round);
+        owner = (struct heap *)slab_owner_heap(slab);
     }
+    heap_push_post(owner, remote);
+    return owner;
+}
+
+// Brings a claimed post to the heap that owns the slab now.
+MALLOW_INLINE struct heap *heap_route_post(struct slab *slab, struct slab_remote *remote) {
+    struct heap *const owner = (struct heap *)slab_owner_heap(slab);
+    if (unlikely(owner == NULL)) {
+        return heap_forget_post(slab, remote);
+    }
+    heap_push_post(owner, remote);
+    return owner;
 }
 
 // Handles one slab that was posted to this heap.

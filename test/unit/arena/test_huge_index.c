@@ -16,7 +16,7 @@ static void begin(void) {
 }
 
 static void add(unsigned number, uintptr_t address, size_t bytes) {
-    pieces[number] = (struct huge_mapping){address, bytes, false};
+    pieces[number] = (struct huge_mapping){address, bytes, HUGE_ONE};
     present[number] = true;
     huge_index_add(&masks, pieces[number], number);
 }
@@ -33,7 +33,7 @@ static void change(unsigned number, struct unit_chance *chance) {
     if (unit_below(chance, 2) == 0) {
         const uintptr_t first = end - MIB - unit_below(chance, 1 << 12) * (uintptr_t)4096;
         huge_index_begin_at(&masks, *piece, first, number);
-        *piece = (struct huge_mapping){first, end - first, false};
+        *piece = (struct huge_mapping){first, end - first, HUGE_ONE};
     } else {
         const size_t bytes = MIB + unit_below(chance, 1 << 12) * (size_t)4096;
         huge_index_end_at(&masks, *piece, piece->address + bytes, number);
