@@ -54,7 +54,7 @@ struct mw_dispatch_config {
     size_t core_count;              // 1 ... MW_DISPATCH_CORES_MAX
     size_t class_count;             // classes of the pools, 1 ... MW_DISPATCH_CLASSES_MAX
     enum mw_dispatch_policy policy;
-    uint32_t horizon;               // rounds from routing to settling, roughly; default 8, 2^20 at most
+    uint32_t horizon;               // rounds from routing to settling, roughly; default 8; above 2^20: 2^20
     uint32_t explore_ppm;           // learned: decisions at random, per million; default 0
     uint32_t refusal_cost;          // learned: in parts per million of occupancy; default 100,000
     uint64_t seed;                  // of the random draws

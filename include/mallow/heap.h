@@ -35,8 +35,8 @@ extern "C" {
 
 enum mw_heap_status {
     MW_HEAP_OK = 0,
-    MW_HEAP_BAD_CONFIG = 1,    // a NULL pointer, a size_bytes of another structure, limits together
-                               // with a reserve, prefault or lock without one
+    MW_HEAP_BAD_CONFIG = 1,    // a NULL pointer, a size_bytes of another structure, limits or a
+                               // function together with a reserve, prefault or lock without one
     MW_HEAP_SEALED = 2,        // MALLOW_MODE=realtime: all memory is set apart already
     MW_HEAP_NO_MEMORY = 3,     // the reserve could not be had; growth: the kernel, or the process's
                                // limit, refuses

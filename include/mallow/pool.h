@@ -12,7 +12,9 @@
 //   - costs O(1), with no loop whose length depends on what was allocated or freed before;
 //   - never enters the kernel and never blocks;
 //   - may be called by one thread at a time for one pool (the owner); calls marked ANY THREAD may
-//     run beside the owner's and beside each other.
+//     run beside the owner's and beside each other;
+//   - must be given a pool that exists: only those that make, end, bind, attach, grow, describe or
+//     debug one look, and answer MW_POOL_NOT_A_POOL.
 //
 // Two libraries hold these calls. libmallow has all of them. libmallow-pool.a is freestanding: it
 // needs no other library, libc neither, takes its memory from the caller, and has all but those
@@ -180,7 +182,7 @@ MW_API enum mw_pool_status mw_pool_create(const struct mw_pool_config *config, s
 
 // Ends a pool, whatever is in use: one munmap for each memory that was mapped for it. Memory of the
 // caller's is left to the caller (a lock taken on it is given up). A pool of mw_pool_create_in may be
-// given up without it. HOSTED.
+// given up without it, and a pool of a set ends with the set. HOSTED.
 MW_API enum mw_pool_status mw_pool_destroy(struct mw_pool *pool);
 
 // Adds memory of the caller's, cut by the shares of the configuration (a pool made with counts: in
@@ -296,7 +298,7 @@ MW_API enum mw_pool_status mw_pool_debug_check(const struct mw_pool *pool, void 
 struct mw_pool_set; // lies in the set's own memory
 
 // Bytes and alignment of the memory for `pool_count` pools of `config` (whose pool_bytes and counts
-// are those of each one pool).
+// are those of each one pool). Fails as mw_pool_plan does; no pool at all is MW_POOL_TOO_SMALL.
 MW_API enum mw_pool_status mw_pool_set_plan(const struct mw_pool_config *config, size_t pool_count,
                                             size_t *memory_bytes, size_t *alignment_bytes);
 
@@ -309,10 +311,13 @@ MW_API enum mw_pool_status mw_pool_set_create_in(const struct mw_pool_config *co
 MW_API enum mw_pool_status mw_pool_set_create(const struct mw_pool_config *config, size_t pool_count,
                                               struct mw_pool_set **set);
 
-// One munmap. HOSTED.
+// Ends all pools of the set: one munmap, and one for each mapping that a pool of it has grown by.
+// HOSTED.
 MW_API enum mw_pool_status mw_pool_set_destroy(struct mw_pool_set *set);
 
-// The pools, and the index of the one that an address lies in: SIZE_MAX if in none. ANY THREAD.
+// The pools, and the index of the one that an address lies in: SIZE_MAX if in none. What a pool was
+// attached or has grown by is in none: its blocks are freed by mw_pool_free and mw_pool_free_remote.
+// ANY THREAD.
 MW_API size_t mw_pool_set_count(const struct mw_pool_set *set);
 MW_API struct mw_pool *mw_pool_set_get(const struct mw_pool_set *set, size_t pool_index);
 MW_API size_t mw_pool_set_find(const struct mw_pool_set *set, const void *pointer);

@@ -86,10 +86,12 @@ char *mw_strdup(const char *text) {
 }
 
 char *mw_realpath(const char *path, char *resolved) {
-    if (resolved != NULL) {
-        return realpath(path, resolved);
-    }
     char buffer[PATH_MAX];
-    const char *const found = realpath(path, buffer);
-    return found != NULL ? mw_strdup(found) : NULL;
+    const int before = errno; // libc's leaves what its steps have set
+    char *const found = realpath(path, resolved != NULL ? resolved : buffer);
+    if (found == NULL) {
+        return NULL;
+    }
+    errno = before;
+    return resolved != NULL ? found : mw_strdup(found);
 }

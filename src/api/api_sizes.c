@@ -25,10 +25,8 @@ size_t mw_good_size(size_t size) {
     if (size <= MALLOW_SLAB_BYTES_MAX) {
         return size_class_bytes(size_class_of(size));
     }
-    if (size > (size_t)PTRDIFF_MAX) {
-        return size;
-    }
-    return bits_align_up(size, api_page_bytes());
+    const size_t bytes = bits_align_up(size, api_page_bytes()); // 0 beyond the last page
+    return bytes - 1 < (size_t)PTRDIFF_MAX ? bytes : size;
 }
 
 size_t mw_malloc_good_size(size_t size) {

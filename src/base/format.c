@@ -55,8 +55,9 @@ MALLOW_INTERNAL void format_hex(struct format *out, uint64_t value) {
     }
 }
 
+static const char format_units[] = "BKMGT";
+
 MALLOW_INTERNAL void format_bytes(struct format *out, uint64_t value) {
-    static const char units[] = "BKMGT";
     unsigned unit = 0;
     uint64_t tenths = 0;
     while (value >= 1024 && unit < 4) {
@@ -70,7 +71,19 @@ MALLOW_INTERNAL void format_bytes(struct format *out, uint64_t value) {
         format_unsigned(out, tenths);
     }
     if (unit != 0) {
-        format_character(out, units[unit]);
+        format_character(out, format_units[unit]);
+    }
+}
+
+MALLOW_INTERNAL void format_size(struct format *out, uint64_t value) {
+    unsigned unit = 0;
+    while (value != 0 && (value & 1023U) == 0 && unit < 4) {
+        value >>= 10;
+        unit++;
+    }
+    format_unsigned(out, value);
+    if (unit != 0) {
+        format_character(out, format_units[unit]);
     }
 }
 

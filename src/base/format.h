@@ -27,6 +27,8 @@ MALLOW_INTERNAL void format_unsigned_wide(struct format *out, uint64_t value, un
 MALLOW_INTERNAL void format_hex(struct format *out, uint64_t value);
 // 1536 -> "1.5K": at most one decimal, unit K, M, G or T.
 MALLOW_INTERNAL void format_bytes(struct format *out, uint64_t value);
+// The same without loss, as format_parse_size takes it: 1536 -> "1536", 2048 -> "2K".
+MALLOW_INTERNAL void format_size(struct format *out, uint64_t value);
 // Text as a JSON string, quotes included.
 MALLOW_INTERNAL void format_json_text(struct format *out, const char *text);
 

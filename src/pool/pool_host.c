@@ -177,6 +177,16 @@ enum mw_pool_status mw_pool_set_create(const struct mw_pool_config *config, size
     return MW_POOL_OK;
 }
 
+// What a pool of a set has grown by lies apart from the set.
+static bool pool_give_up_grown(const struct mw_pool *pool) {
+    bool all = true;
+    for (size_t i = 0; pool_is_valid(pool) && i < pool->memory_count; i++) {
+        const struct pool_memory memory = *pool->memories[i]; // a copy: it goes with itself
+        all = pool_give_up(&memory, false) && all;
+    }
+    return all;
+}
+
 enum mw_pool_status mw_pool_set_destroy(struct mw_pool_set *set) {
     if (set == NULL || set->magic != POOL_SET_MAGIC) {
         return MW_POOL_NOT_A_POOL;
@@ -186,6 +196,10 @@ enum mw_pool_status mw_pool_set_destroy(struct mw_pool_set *set) {
                                        .mapping = set->mapping,
                                        .mapping_bytes = set->mapping_bytes};
     const bool locked = set->lock;
+    bool all = true;
+    for (size_t i = 0; i < set->count; i++) {
+        all = pool_give_up_grown(mw_pool_set_get(set, i)) && all;
+    }
     set->magic = 0;
-    return pool_give_up(&memory, locked) ? MW_POOL_OK : MW_POOL_UNMAP_FAILED;
+    return pool_give_up(&memory, locked) && all ? MW_POOL_OK : MW_POOL_UNMAP_FAILED;
 }

@@ -26,7 +26,7 @@ static void limit_complain(const char *what, const char *name, uint64_t value, c
         format_unsigned(&out, value & ~PROCESS_OPTION_SHARE);
         format_text(&out, "%");
     } else {
-        format_bytes(&out, value);
+        format_size(&out, value);
     }
     format_text(&out, why);
     os_write(2, line, bits_min(out.wanted, sizeof line - 1));

@@ -5,10 +5,13 @@
 #include <assert.h>
 #include <errno.h>
 
+#include "base/bits.h"
 #include "base/format.h"
 #include "os/os.h"
 
 static const char option_prefix[] = "MALLOW_";
+
+enum { OPTION_SHOWN_BYTES = 200 }; // of a bad value, in the line that names it
 
 // The name of the environment's variable: the option's in capitals. `name` is filled up with zeros,
 // so that it has a character at each of these places.
@@ -101,14 +104,14 @@ static bool option_parse(struct process_options *options, unsigned index, const 
         return option_parse_percent(text, false, &options->values[index]);
     case OPTION_TEXT:
     default: {
-        char *const place = options->texts[option_text_places[index]];
         struct format out;
-        format_init(&out, place, PROCESS_OPTION_TEXT_BYTES);
+        format_init(&out, NULL, 0); // only its length
         format_text(&out, text);
         if (out.wanted >= PROCESS_OPTION_TEXT_BYTES) {
-            place[0] = '\0';
             return false;
         }
+        format_init(&out, options->texts[option_text_places[index]], PROCESS_OPTION_TEXT_BYTES);
+        format_text(&out, text);
         return true;
     }
     }
@@ -138,6 +141,20 @@ static int option_find(const char *name) {
     return -1;
 }
 
+// What the environment holds may be of any length, and several lines: its beginning, in one.
+static void option_format_given(struct format *out, const char *given) {
+    char shown[OPTION_SHOWN_BYTES];
+    struct format words;
+    format_init(&words, shown, sizeof shown);
+    format_text(&words, given);
+    for (char *at = shown; *at != '\0'; at++) {
+        const unsigned char character = (unsigned char)*at;
+        *at = character < ' ' || character == 0x7f ? '?' : *at;
+    }
+    format_text(out, shown);
+    format_text(out, words.wanted >= sizeof shown ? "..." : "");
+}
+
 static void option_complain(const char *what, const char *name, const char *value,
                             const char *advice) {
     char line[400];
@@ -145,17 +162,13 @@ static void option_complain(const char *what, const char *name, const char *valu
     format_init(&out, line, sizeof line);
     format_text(&out, "mallow: ");
     format_text(&out, what);
-    format_text(&out, name);
+    option_format_given(&out, name);
     if (value != NULL) {
         format_text(&out, "=");
-        format_text(&out, value);
+        option_format_given(&out, value);
     }
     format_text(&out, advice);
-    if (out.wanted >= sizeof line) {
-        line[sizeof line - 2] = '\n';
-        out.wanted = sizeof line - 1;
-    }
-    os_write(2, line, out.wanted);
+    os_write(2, line, bits_min(out.wanted, sizeof line - 1));
 }
 
 // One variable of the environment, "MALLOW_NAME=value".
@@ -226,10 +239,10 @@ static void option_format(const struct process_options *options, unsigned index,
     if (option_rows[index].type == OPTION_TEXT) {
         format_text(out, options->texts[option_text_places[index]]);
     } else if (option_rows[index].type == OPTION_SIZE) {
-        format_bytes(out, options->values[index]);
+        format_size(out, options->values[index]);
     } else if (option_rows[index].type == OPTION_LIMIT &&
                (options->values[index] & PROCESS_OPTION_SHARE) == 0) {
-        format_bytes(out, options->values[index]);
+        format_size(out, options->values[index]);
     } else if (option_rows[index].type == OPTION_LIMIT ||
                option_rows[index].type == OPTION_PERCENT) {
         format_unsigned(out, options->values[index] & ~PROCESS_OPTION_SHARE);

@@ -17,7 +17,7 @@ static void realtime_complain(const char *what, uint64_t bytes) {
     format_text(&out, "mallow: realtime: ");
     format_text(&out, what);
     format_text(&out, " MALLOW_REALTIME_RESERVE=");
-    format_bytes(&out, bytes);
+    format_size(&out, bytes);
     format_text(&out, "\n");
     os_write(2, line, bits_min(out.wanted, sizeof line - 1));
 }

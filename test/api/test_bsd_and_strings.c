@@ -130,8 +130,12 @@ static void realpath_allocates_or_fills_and_fails_with_errno(void **state)
     assert_string_equal(path, "/usr");
     fam_free(path);
     char given[PATH_MAX];
+    errno = 12345;
     assert_ptr_equal(fam_realpath("/usr/bin/..", given), given);
     assert_string_equal(given, "/usr");
+#ifdef TEST_FAMILY_MW // libc's own leaves in errno what its steps have set
+    assert_int_equal(errno, 12345);
+#endif
     errno = 0;
     assert_null(fam_realpath("/nowhere/at/all", NULL));
     assert_int_equal(errno, ENOENT);

@@ -60,10 +60,16 @@ class Environment(unittest.TestCase):
         done = run("/bin/echo", "hello", MALLOW_MODE="Default")
         self.assertEqual((done.stdout, done.stderr), ("hello\n", ""))
 
+    def test_a_text_that_is_too_long_is_one_line_and_the_default_stays(self):
+        for name in ("MODE", "REPORT", "SYSTEM_ROOT"):
+            done = run("/bin/echo", "hello", **{f"MALLOW_{name}": "x" * 300})
+            self.assertEqual((done.returncode, done.stdout), (0, "hello\n"))
+            self.assertRegex(done.stderr, rf"\Amallow: [^\n]*MALLOW_{name}=xxx[^\n]*\.\.\.: the text is too long[^\n]*\n\Z")
+
     def test_a_threshold_that_cannot_be_is_named_in_one_line_and_the_default_stays(self):
         for value in ("4K", "65535", "10M"):
             done = run("/bin/true", MALLOW_HUGE_THRESHOLD=value, MALLOW_VERBOSE="1")
-            self.assertRegex(done.stderr, r"\Amallow: [^\n]*MALLOW_HUGE_THRESHOLD=[^\n]*64K to 1M[^\n]*\n")
+            self.assertRegex(done.stderr, rf"\Amallow: [^\n]*MALLOW_HUGE_THRESHOLD={value}: [^\n]*64K to 1M[^\n]*\n")
             self.assertIn("mallow: option huge_threshold = 1M\n", done.stderr)
         for value in ("64K", "1M", "300K"):
             done = run("/bin/true", MALLOW_HUGE_THRESHOLD=value)

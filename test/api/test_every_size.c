@@ -55,6 +55,7 @@ static void good_size_is_what_malloc_gives(void **state)
         before = good;
     }
     assert_int_equal(fam_good_size(SIZE_MAX), SIZE_MAX);
+    assert_int_equal(fam_good_size(PTRDIFF_MAX), PTRDIFF_MAX); // which no block has
     assert_int_equal(fam_good_size((size_t)PTRDIFF_MAX + 1), (size_t)PTRDIFF_MAX + 1);
 }
 

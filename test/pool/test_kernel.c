@@ -257,6 +257,22 @@ static void a_set_is_one_mapping(void)
     CHECK(end(1, (long[]){SYS_munmap}));
 }
 
+static void a_set_gives_up_what_its_pools_have_grown_by(void)
+{
+    struct mw_pool_config config = configuration();
+    config.pool_bytes = 1 << 20;
+    struct mw_pool_set *set = NULL;
+    CHECK(mw_pool_set_create(&config, 3, &set) == MW_POOL_OK);
+    CHECK(mw_pool_grow(mw_pool_set_get(set, 0), 1 << 20) == MW_POOL_OK);
+    CHECK(mw_pool_grow(mw_pool_set_get(set, 2), 1 << 20) == MW_POOL_OK);
+    CHECK(mw_pool_grow(mw_pool_set_get(set, 2), 1 << 20) == MW_POOL_OK);
+    CHECK(mw_pool_destroy(mw_pool_set_get(set, 0)) == MW_POOL_OK); // with what it has grown by
+    begin(-1);
+    const enum mw_pool_status status = mw_pool_set_destroy(set);
+    CHECK(end(3, (long[]){SYS_munmap, SYS_munmap, SYS_munmap}));
+    CHECK(status == MW_POOL_OK);
+}
+
 static void big_alignments_are_one_mapping_too(void)
 {
     static const struct mw_pool_class aligned[] = {
@@ -343,6 +359,7 @@ int main(int count, char **arguments)
         what_is_rejected_asks_for_nothing();
         what_fails_is_undone();
         a_set_is_one_mapping();
+    a_set_gives_up_what_its_pools_have_grown_by();
         big_alignments_are_one_mapping_too();
         the_callers_memory_stays_the_callers();
         _exit(failures == 0 ? 0 : 1);

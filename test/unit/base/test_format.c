@@ -76,6 +76,24 @@ CASE(byte_counts_have_a_unit_and_at_most_one_decimal) {
     }
 }
 
+CASE(sizes_are_written_as_they_are_read) {
+    static const struct {
+        uint64_t value;
+        const char *text;
+    } rows[] = {
+        {0, "0"},           {1023, "1023"},    {1024, "1K"},
+        {1536, "1536"},     {65535, "65535"},  {5 << 19, "2560K"},
+        {UINT64_C(64) << 30, "64G"},           {UINT64_C(3) << 52, "12288T"},
+        {UINT64_MAX, "18446744073709551615"},
+    };
+    for (unsigned i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        uint64_t value = 99;
+        assert_string_equal(text_of(format_size, rows[i].value), rows[i].text);
+        assert_true(format_parse_size(rows[i].text, &value));
+        assert_int_equal(value, rows[i].value);
+    }
+}
+
 CASE(a_json_text_escapes_what_json_demands) {
     format_init(&out, buffer, sizeof buffer);
     format_json_text(&out, "a\"b\\c\n\t\x01\x1f \x7f\xc3\xa4/");
@@ -146,6 +164,7 @@ int main(void) {
         cmocka_unit_test(an_empty_text_is_terminated),
         cmocka_unit_test(numbers_read_as_printf_writes_them),
         cmocka_unit_test(byte_counts_have_a_unit_and_at_most_one_decimal),
+        cmocka_unit_test(sizes_are_written_as_they_are_read),
         cmocka_unit_test(a_json_text_escapes_what_json_demands),
         cmocka_unit_test(sizes_are_read_with_or_without_a_unit),
         cmocka_unit_test(anything_else_is_no_size),

@@ -176,8 +176,11 @@ CASE(a_value_of_any_length_makes_one_line_at_most) {
         snprintf(variable, sizeof variable, "MALLOW_HUGE_CACHE=%0*d", (int)length, 0);
         variable[strlen(variable) - 1] = '!';
         assert_complains(variable, "bad value MALLOW_HUGE_CACHE=");
+        assert_non_null(strstr(text, ": not a size: ")); // whatever the length, why
         assert_int_equal(process_option(&options, huge_cache), 32 << 20);
     }
+    assert_complains("MALLOW_HUGE_CACHE=a\nb\033[2J", "MALLOW_HUGE_CACHE=a?b?[2J: not a size");
+    assert_complains("MALLOW_A\nB=1", "unknown option MALLOW_A?B (");
 }
 
 CASE(a_text_that_is_too_long_is_refused_whole) {
@@ -189,6 +192,9 @@ CASE(a_text_that_is_too_long_is_refused_whole) {
     snprintf(variable, sizeof variable, "MALLOW_REPORT=%0*d", PROCESS_OPTION_TEXT_BYTES, 7);
     assert_complains(variable, "bad value MALLOW_REPORT=");
     assert_string_equal(process_option_text(&options, report), "");
+    snprintf(variable, sizeof variable, "MALLOW_MODE=%0*d", PROCESS_OPTION_TEXT_BYTES, 7);
+    assert_complains(variable, "bad value MALLOW_MODE=");
+    assert_string_equal(process_option_text(&options, mode), "default");
 }
 
 CASE(setting_tells_why_it_cannot) {
@@ -214,6 +220,18 @@ CASE(a_value_reads_back_as_text_cut_to_the_buffer) {
     assert_string_equal(process_options_get(&options, "arena_reserve", buffer, 1), "");
     assert_null(process_options_get(&options, "arena_reserve", buffer, 0));
     assert_null(process_options_get(&options, "nothing", buffer, 8));
+}
+
+CASE(a_value_reads_back_as_it_was_set) {
+    static const char *const sizes[] = {"0", "1", "65535", "33554433", "2560K", "18446744073709551615"};
+    for (unsigned i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
+        char buffer[32];
+        assert_int_equal(process_options_set(&options, "huge_cache", sizes[i]), 0);
+        assert_string_equal(process_options_get(&options, "huge_cache", buffer, 32), sizes[i]);
+    }
+    char buffer[32];
+    assert_int_equal(process_options_set(&options, "limit", "4194305"), 0);
+    assert_string_equal(process_options_get(&options, "limit", buffer, 32), "4194305");
 }
 
 CASE(printing_gives_one_line_an_option) {
@@ -252,6 +270,7 @@ int main(void) {
         OPTION_CASE(a_text_that_is_too_long_is_refused_whole),
         OPTION_CASE(setting_tells_why_it_cannot),
         OPTION_CASE(a_value_reads_back_as_text_cut_to_the_buffer),
+        OPTION_CASE(a_value_reads_back_as_it_was_set),
         OPTION_CASE(printing_gives_one_line_an_option),
     };
     return cmocka_run_group_tests(cases, NULL, NULL);
