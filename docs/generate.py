@@ -21,7 +21,7 @@ ROW = re.compile(
 )
 VALUES = {
     "SWITCH": "`0` or `1`, `on`, `off`, `yes`, `no`, `true`, `false`",
-    "SIZE": "a number, with an optional `K`, `M`, `G` or `T` (powers of 1,024)",
+    "SIZE": "a number, with an optional `K`, `M`, `G` or `T` (powers of 1,024; `KiB` and `KB` say the same)",
     "TEXT": "text, at most 255 bytes",
     "LIMIT": "`0` (none), a size as above from `4M` on, or a share from `1%` to `100%`",
     "PERCENT": "a percentage from `0` to `100`",

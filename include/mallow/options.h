@@ -4,8 +4,8 @@
 // Every option exists once, in src/options.def: name, type, default, unit and help. From the
 // environment it is set as MALLOW_<NAME> (ignored in setuid and setgid programs); from code by the
 // calls below, by its lower-case name. Values: 0/1/on/off/yes/no/true/false for switches; a number
-// with an optional K, M, G or T (powers of 1024) for sizes; for limits 0 (none), such a size from 4M
-// on, or a share as 80%; 0 to 100 for percentages; text otherwise.
+// with an optional K, M, G or T (powers of 1024; KiB and KB say the same) for sizes; for limits 0
+// (none), such a size from 4M on, or a share as 80%; 0 to 100 for percentages; text otherwise.
 #ifndef MALLOW_OPTIONS_H
 #define MALLOW_OPTIONS_H
 
@@ -33,7 +33,8 @@ MW_API bool mw_option_info_get(unsigned index, struct mw_option_info *info);
 // are shares, and pressure, read files of the kernel's when they change.
 MW_API int mw_option_set(const char *name, const char *value);
 
-// The current value as text in `buffer` (cut to fit), or NULL if there is no such option.
+// The current value as text in `buffer` (cut to fit), as mw_option_set takes it; NULL if there is no such
+// option, or no room (capacity 0). None of the names and values may be NULL.
 MW_API const char *mw_option_get(const char *name, char *buffer, size_t capacity);
 
 #ifdef __cplusplus

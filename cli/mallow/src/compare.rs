@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: MIT
 //! `mallow compare`: one command under every allocator found, interleaved, with medians and ratios.
 
-use std::fs;
+use std::ffi::CString;
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
+use std::{fs, io};
 
 use clap::{Arg, ArgAction, ArgMatches, Command};
 use mallow_measure::allocators::{self, Allocator};
@@ -88,6 +90,7 @@ fn number(name: &'static str, help: &'static str, default: &'static str) -> Arg 
         .value_name("N")
         .help(help)
         .default_value(default)
+        .allow_negative_numbers(true) // to be named, as any bad value
 }
 
 /// A whole number within limits, named in the error.
@@ -112,7 +115,7 @@ fn timeout(matches: &ArgMatches) -> Result<f64, Failure> {
     match text.parse::<f64>() {
         Ok(value) if (0.0..=1e7).contains(&value) => Ok(value),
         _ => Err(Failure::usage(format!(
-            "option --timeout: bad value '{text}': wanted seconds"
+            "option --timeout: bad value '{text}': wanted seconds from 0 to 10000000"
         ))),
     }
 }
@@ -146,8 +149,43 @@ fn outputs(matches: &ArgMatches) -> Result<Vec<PathBuf>, Failure> {
                 "option --out: there is no directory '{shown}'"
             )));
         }
+        let target = if path.exists() { path } else { parent };
+        let refused = match path.is_dir() {
+            true => Some("is a directory".into()),
+            false => may(target, libc::W_OK).err().map(|e| e.to_string()),
+        };
+        if let Some(why) = refused {
+            return Err(Failure::usage(format!(
+                "option --out: '{}': {why}",
+                path.display()
+            )));
+        }
     }
     Ok(outputs)
+}
+
+/// Whether this process may use the path so.
+fn may(path: &Path, mode: libc::c_int) -> io::Result<()> {
+    let name = CString::new(path.as_os_str().as_bytes())?;
+    // SAFETY: a terminated string.
+    match unsafe { libc::access(name.as_ptr(), mode) } {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
+/// The input of every run, looked at before the first.
+fn input(matches: &ArgMatches) -> Result<Option<PathBuf>, Failure> {
+    let Some(path) = matches.get_one::<PathBuf>("input") else {
+        return Ok(None);
+    };
+    let refused =
+        |why: String| Failure::usage(format!("option --input: '{}': {why}", path.display()));
+    if path.is_dir() {
+        return Err(refused("is a directory".into()));
+    }
+    may(path, libc::R_OK).map_err(|e| refused(e.to_string()))?;
+    Ok(Some(path.clone()))
 }
 
 fn chosen(matches: &ArgMatches) -> Result<Vec<Allocator>, Failure> {
@@ -155,7 +193,13 @@ fn chosen(matches: &ArgMatches) -> Result<Vec<Allocator>, Failure> {
     let list = matches
         .get_one::<String>("with")
         .map_or("all", String::as_str);
-    let mut chosen = allocators::select(&found, list).map_err(Failure::usage)?;
+    let mut chosen = allocators::select(&found, list)
+        .map_err(|text| Failure::usage(format!("option --with: {text}")))?;
+    if chosen.is_empty() && matches.contains_id("with") {
+        return Err(Failure::usage(format!(
+            "option --with: '{list}' names no allocator"
+        )));
+    }
     chosen.retain(|allocator| allocator.key != "mallow");
     if !matches.get_flag("no-mallow") {
         let mallow = allocators::select(&found, "mallow").map_err(Failure::tool)?;
@@ -171,6 +215,7 @@ fn chosen(matches: &ArgMatches) -> Result<Vec<Allocator>, Failure> {
 pub fn main(matches: &ArgMatches) -> Result<u8, Failure> {
     let (runs, warmup) = (whole(matches, "runs", 1)?, whole(matches, "warmup", 0)?);
     let (timeout_s, outputs) = (timeout(matches)?, outputs(matches)?);
+    let input = input(matches)?;
     let allocators = chosen(matches)?;
     let (program, words) = given_text(matches)?;
     for obstacle in elf::obstacles(&program) {
@@ -189,7 +234,7 @@ pub fn main(matches: &ArgMatches) -> Result<u8, Failure> {
         rounds: runs,
         warmup,
         timeout_s,
-        stdin: matches.get_one::<PathBuf>("input").cloned(),
+        stdin: input,
         read_output: matches.get_flag("same-output"),
         keep_output: false,
         verify: !matches.get_flag("no-verify"),

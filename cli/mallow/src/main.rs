@@ -142,12 +142,27 @@ fn end_where_output_fails() {
     }));
 }
 
+/// Help, or what is wrong with the command line; help that cannot be printed is an error, too.
+fn tell(told: &clap::Error) -> ExitCode {
+    let printed = told.print().and_then(|()| std::io::stdout().flush());
+    match printed {
+        Err(error) if !told.use_stderr() => {
+            eprintln!("mallow: stdout: {error}");
+            ExitCode::from(125)
+        }
+        _ => ExitCode::from(u8::try_from(told.exit_code()).unwrap_or(2)),
+    }
+}
+
 fn main() -> ExitCode {
     launch::launcher_main_if_asked();
     end_where_output_fails();
     // SAFETY: no other thread is there yet. Rust ignores SIGPIPE; a tool whose reader went away ends.
     unsafe { libc::signal(libc::SIGPIPE, libc::SIG_DFL) };
-    let matches = cli().get_matches();
+    let matches = match cli().try_get_matches() {
+        Ok(matches) => matches,
+        Err(told) => return tell(&told),
+    };
     let result = match matches.subcommand() {
         Some(("run", matches)) => run::main(matches),
         Some(("check", matches)) => check::main(matches),

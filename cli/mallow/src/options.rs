@@ -50,23 +50,24 @@ pub fn all() -> &'static [LibraryOption] {
 /// The least limit that the library takes.
 const LIMIT_MIN: u64 = 4 << 20;
 
-/// A number, also with K, M, G or T.
-fn bytes(text: &str) -> Option<u64> {
-    let shift = match text.bytes().last()?.to_ascii_lowercase() {
-        b'k' => 10,
-        b'm' => 20,
-        b'g' => 30,
-        b't' => 40,
-        _ => 0,
+/// The longest text that the library takes.
+const TEXT_BYTES_MAX: usize = 255;
+
+/// What a size looks like, for messages.
+pub const SIZE_WANTED: &str = "a number of bytes, also with K, M, G or T, as 64M";
+
+/// A number, also with K, M, G or T, which may stand before B or iB.
+pub fn bytes(text: &str) -> Option<u64> {
+    let end = text.bytes().take_while(u8::is_ascii_digit).count();
+    let (digits, unit) = text.split_at(end);
+    let shift = match unit.to_ascii_lowercase().as_str() {
+        "" => 0,
+        "k" | "kb" | "kib" => 10,
+        "m" | "mb" | "mib" => 20,
+        "g" | "gb" | "gib" => 30,
+        "t" | "tb" | "tib" => 40,
+        _ => return None,
     };
-    let digits = if shift == 0 {
-        text
-    } else {
-        &text[..text.len() - 1]
-    };
-    if digits.is_empty() || !digits.bytes().all(|b| b.is_ascii_digit()) {
-        return None;
-    }
     digits.parse::<u64>().ok()?.checked_mul(1 << shift)
 }
 
@@ -75,7 +76,7 @@ pub fn check(option: &LibraryOption, value: &str) -> Result<(), String> {
     let number = |text: &str| !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit());
     let percent = |text: &str| number(text) && text.parse().is_ok_and(|n: u64| n <= 100);
     let good = match option.kind {
-        Kind::Text => true,
+        Kind::Text => value.len() <= TEXT_BYTES_MAX,
         Kind::Switch => {
             let values = ["0", "1", "on", "off", "yes", "no", "true", "false"];
             values.contains(&value.to_ascii_lowercase().as_str())
@@ -93,7 +94,8 @@ pub fn check(option: &LibraryOption, value: &str) -> Result<(), String> {
     }
     let wanted = match option.kind {
         Kind::Switch => "0, 1, on, off, yes, no, true or false",
-        Kind::Size => "a number of bytes, also with K, M, G or T, as 64M",
+        Kind::Size => SIZE_WANTED,
+        Kind::Text => "at most 255 bytes",
         Kind::Limit => "0, a size from 4M on, or a share from 1% to 100%",
         Kind::Percent => "a percentage from 0 to 100",
         _ => "a number",
@@ -115,7 +117,8 @@ pub fn add_to(mut command: Command) -> Command {
         let mut arg = Arg::new(option.name)
             .long(option.flag)
             .help(format!("{} [default: {shown}]", option.help))
-            .help_heading("Options of the library (each also as MALLOW_<NAME> in the environment)");
+            .help_heading("Options of the library (each also as MALLOW_<NAME> in the environment)")
+            .allow_negative_numbers(true); // to be named, as any bad value
         if option.name.contains('_') {
             arg = arg.alias(option.name);
         }
@@ -168,6 +171,7 @@ mod tests {
 
     #[test]
     fn values_are_checked_by_type() {
+        let longest = "x".repeat(TEXT_BYTES_MAX + 1);
         for (kind, good, bad) in [
             (
                 Kind::Switch,
@@ -176,8 +180,8 @@ mod tests {
             ),
             (
                 Kind::Size,
-                vec!["0", "64M", "1g", "4096"],
-                vec!["", "M", "-1", "1.5M", "64MB", "0x10"],
+                vec!["0", "64M", "1g", "4096", "64MB", "2kib"],
+                vec!["", "M", "-1", "1.5M", "64B", "0x10", "2 M", "1é"],
             ),
             (Kind::Count, vec!["7"], vec!["7K", "", "seven"]),
             (
@@ -199,7 +203,11 @@ mod tests {
                 vec!["0", "10", "100%"],
                 vec!["", "101", "%", "ten", "-1"],
             ),
-            (Kind::Text, vec!["", "anything"], vec![]),
+            (
+                Kind::Text,
+                vec!["", "anything", &longest[1..]],
+                vec![&longest],
+            ),
         ] {
             for value in good {
                 assert_eq!(check(&option(kind), value), Ok(()), "{kind:?} {value}");

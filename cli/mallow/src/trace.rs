@@ -3,7 +3,7 @@
 //! writes it.
 
 use std::fs::File;
-use std::io::{BufReader, Read};
+use std::io::{BufReader, ErrorKind, Read};
 use std::path::{Path, PathBuf};
 
 /// Length of the header, where the records begin.
@@ -109,8 +109,10 @@ impl Trace {
         let named = |text: String| format!("{}: {text}", path.display());
         let mut file = File::open(path).map_err(|e| named(e.to_string()))?;
         let mut bytes = [0; HEADER_BYTES];
-        file.read_exact(&mut bytes)
-            .map_err(|_| named("is no trace: too short".into()))?;
+        file.read_exact(&mut bytes).map_err(|e| match e.kind() {
+            ErrorKind::UnexpectedEof => named("is no trace: too short".into()),
+            _ => named(e.to_string()),
+        })?;
         let header = Header::parse(&bytes).map_err(named)?;
         let input = BufReader::with_capacity(BUFFER_BYTES, file).take(header.record_bytes);
         Ok(Trace {
@@ -133,7 +135,10 @@ impl Trace {
         let mut byte = [0];
         self.input
             .read_exact(&mut byte)
-            .map_err(|_| "ends within a record".to_string())?;
+            .map_err(|e| match e.kind() {
+                ErrorKind::UnexpectedEof => "ends within a record".to_string(),
+                _ => e.to_string(),
+            })?;
         Ok(byte[0])
     }
 

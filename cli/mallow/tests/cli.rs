@@ -126,12 +126,39 @@ fn run_fails_clearly() {
     let value = mallow(&["run", "--huge-cache", "lots", "--", "true"]);
     assert_eq!(code(&value), 2);
     assert!(said(&value).contains("--huge-cache") && said(&value).contains("'lots'"));
+    let negative = mallow(&["run", "--huge-cache", "-1", "--", "true"]);
+    assert_eq!(code(&negative), 2);
+    assert!(said(&negative).contains("--huge-cache") && said(&negative).contains("'-1'"));
     let option = mallow(&["run", "--hugecache", "1", "--", "true"]);
     assert_eq!(code(&option), 2);
     assert!(said(&option).contains("--hugecache"));
     let library = mallow(&["run", "--lib", "/no/lib.so", "--", "true"]);
     assert_eq!(code(&library), 125);
     assert!(said(&library).contains("/no/lib.so"));
+}
+
+#[test]
+fn help_that_cannot_be_printed_is_an_error() {
+    for arguments in [
+        vec!["--help"],
+        vec!["--version"],
+        vec!["pool", "plan", "--help"],
+    ] {
+        let output = Command::new(env!("CARGO_BIN_EXE_mallow"))
+            .args(&arguments)
+            .stdout(fs::File::create("/dev/full").unwrap())
+            .output()
+            .unwrap();
+        assert_eq!(code(&output), 125, "{arguments:?}");
+        assert!(
+            said(&output).starts_with("mallow: stdout: "),
+            "{}",
+            said(&output)
+        );
+    }
+    let output = mallow(&["--help"]);
+    assert_eq!((code(&output), said(&output).as_str()), (0, ""));
+    assert!(printed(&output).contains("Usage: mallow"));
 }
 
 #[test]
@@ -314,6 +341,9 @@ fn compare_leaves_out_what_hangs_or_is_refused() {
 
 #[test]
 fn compare_names_what_is_wrong_before_it_runs() {
+    let folder = scratch().join("folder.svg");
+    fs::create_dir_all(&folder).unwrap();
+    let folder = folder.to_str().unwrap();
     for (arguments, named) in [
         (vec!["compare", "--with", "jx", "--", "true"], "'jx'"),
         (vec!["compare", "-n", "0", "--", "true"], "'0'"),
@@ -323,10 +353,33 @@ fn compare_names_what_is_wrong_before_it_runs() {
             vec!["compare", "--out", "/no/dir/x.svg", "--", "true"],
             "'/no/dir'",
         ),
+        (vec!["compare", "--out", folder, "--", "true"], folder),
+        (vec!["compare", "--with", "", "--", "true"], "--with: ''"),
+        (
+            vec!["compare", "--with", "=/x.so", "--", "true"],
+            "'=/x.so'",
+        ),
+        (
+            vec!["compare", "-n", "-1", "--", "true"],
+            "--runs: bad value '-1'",
+        ),
+        (
+            vec!["compare", "--timeout", "-1", "--", "true"],
+            "--timeout: bad value '-1'",
+        ),
+        (
+            vec!["compare", "--input", "/no/file", "--", "true"],
+            "--input: '/no/file'",
+        ),
+        (
+            vec!["compare", "--input", "/tmp", "--", "true"],
+            "--input: '/tmp'",
+        ),
     ] {
         let output = mallow(&arguments);
         assert_eq!(code(&output), 2, "{arguments:?}");
         assert!(said(&output).contains(named), "{}", said(&output));
+        assert_eq!(said(&output).lines().count(), 1, "{}", said(&output));
     }
     let missing = mallow(&["compare", "--with", "glibc", "--", "no-such-command-here"]);
     assert_eq!(code(&missing), 127);

@@ -194,8 +194,39 @@ fn errors_name_the_line_and_the_value() {
     let path = directory.join("pool.conf");
     fs::write(&path, b"# caf\xe9\npool_size=1M\nclass=16,100\n").unwrap();
     assert!(mallow(&["pool", "plan", text(&path)]).status.success());
-    let missing = mallow(&["pool", "plan", "/nonexistent.conf"]);
-    assert!(said(&missing).contains("/nonexistent.conf"));
+    for (path, why) in [
+        ("/nonexistent.conf", "No such file"),
+        ("/tmp", "directory"),
+        ("/dev/zero", "is no configuration"), // and it does not end
+    ] {
+        for arguments in [
+            vec!["pool", "plan", path],
+            vec!["pool", "replay", "--pool", path, "/nonexistent.trace"],
+        ] {
+            let output = mallow(&arguments);
+            assert_eq!(output.status.code(), Some(125), "{path}");
+            assert!(
+                said(&output).starts_with(&format!("mallow: {path}: "))
+                    && said(&output).contains(why),
+                "{}",
+                said(&output)
+            );
+        }
+    }
+}
+
+#[test]
+fn what_stands_in_a_file_does_not_reach_the_terminal_as_it_is() {
+    let path = scratch("garbage").join("pool.conf");
+    fs::write(&path, [b"\x1b[2Jhi\x07".as_slice(), &[b'x'; 5000]].concat()).unwrap();
+    let output = mallow(&["pool", "plan", text(&path)]);
+    assert_eq!(output.status.code(), Some(1));
+    let said = said(&output);
+    assert!(
+        said.contains(r"\u{1b}[2Jhi\u{7}xxx") && said.contains("xxx...': "),
+        "{said}"
+    );
+    assert!(said.len() < 400 && said.lines().count() == 1, "{said}");
 }
 
 /// Every row of the table of budgets is what a pool with so many blocks needs, and refuses.
@@ -377,4 +408,7 @@ fn a_replay_says_what_is_wrong() {
     let output = mallow(&["pool", "plan", "--from", text(&path)]);
     assert_eq!(output.status.code(), Some(125));
     assert!(said(&output).contains("no trace"), "{}", said(&output));
+    let output = mallow(&["pool", "plan", "--from", "/tmp"]);
+    assert_eq!(output.status.code(), Some(125));
+    assert!(said(&output).contains("directory"), "{}", said(&output));
 }

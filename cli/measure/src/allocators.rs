@@ -255,6 +255,11 @@ pub fn everything(found: &Found) -> Vec<Allocator> {
 }
 
 fn custom(label: &str, path: &str) -> Result<Allocator, String> {
+    if label.is_empty() {
+        return Err(format!(
+            "'={path}' has no label: wanted LABEL=/path/to/library.so"
+        ));
+    }
     let real = Path::new(path)
         .canonicalize()
         .map_err(|error| format!("allocator '{label}': cannot use '{path}': {error}"))?;
@@ -360,8 +365,8 @@ mod tests {
             (chosen[0].key.as_str(), chosen[0].preload.len()),
             ("mine", 1)
         );
-        assert!(select(&sample(), "mine=/no/such.so")
-            .unwrap_err()
-            .contains("/no/such.so"));
+        for (bad, named) in [("mine=/no/such.so", "/no/such.so"), ("=/x.so", "'=/x.so'")] {
+            assert!(select(&sample(), bad).unwrap_err().contains(named), "{bad}");
+        }
     }
 }

@@ -3,11 +3,18 @@
 
 use std::ffi::CStr;
 use std::fmt::Write;
+use std::io::Read;
 use std::path::Path;
 use std::ptr;
 
 use super::ffi;
 pub use super::ffi::{Class, ClassPlan, Plan};
+use crate::Failure;
+
+/// More is no configuration: a device that never ends, say.
+const TEXT_BYTES_MAX: u64 = 1 << 20;
+/// Characters of a line in a message.
+const LINE_SHOWN: usize = 100;
 
 /// The switches of a configuration, in the order in which they are written.
 const SWITCHES: [&str; 5] = ["fallback", "prefault", "lock", "remote", "check_owner"];
@@ -80,18 +87,6 @@ impl Config {
         })
     }
 
-    /// Reads a file as the library does; `size` instead of the size in it, which may be missing then.
-    /// Errors name file, line and what stands there.
-    pub fn read(path: &Path, size: Option<usize>) -> Result<Config, String> {
-        let text = read_text(path).map_err(|e| format!("{}: {e}", path.display()))?;
-        Config::parse(&text, size).map_err(|(line, what)| {
-            match text.lines().nth(line.saturating_sub(1)) {
-                Some(words) => format!("{}:{line}: '{}': {what}", path.display(), words.trim()),
-                None => format!("{}: {what}", path.display()), // its end
-            }
-        })
-    }
-
     /// Reads a text; the error is the line, from 1, and the library's sentence.
     pub fn parse(text: &str, size: Option<usize>) -> Result<Config, (usize, String)> {
         let mut classes = vec![Class::default(); ffi::CLASSES_MAX];
@@ -126,21 +121,34 @@ impl Config {
         })
     }
 
-    /// Reads and plans, perhaps with another size; a problem names the line of its class.
+    /// Reads a file as the library does, and plans; `size` instead of the size in it, which may be
+    /// missing then. A configuration that cannot be names file, line and what stands there, and has the
+    /// exit code `refused`; a file that cannot be read is the tool's failure.
     pub fn read_and_plan(
         path: &Path,
         size: Option<usize>,
-    ) -> Result<(Config, Plan, Vec<ClassPlan>), String> {
-        let config = Config::read(path, size)?;
-        let (plan, classes) = config.plan().map_err(|problem| {
-            let text = read_text(path).unwrap_or_default();
-            let name = path.display();
-            match problem.class.and_then(|class| class_line(&text, class)) {
-                Some((line, words)) => format!("{name}:{line}: '{words}': {}", problem.text),
-                None => format!("{name}: {}{}", problem.text, config.sums()),
+        refused: i32,
+    ) -> Result<(Config, Plan, Vec<ClassPlan>), Failure> {
+        let name = path.display();
+        let text = read_text(path).map_err(|e| Failure::tool(format!("{name}: {e}")))?;
+        let read = Config::parse(&text, size).map_err(|(line, what)| {
+            match text.lines().nth(line.saturating_sub(1)) {
+                Some(words) => format!("{name}:{line}: '{}': {what}", shown(words)),
+                None => format!("{name}: {what}"), // its end
             }
-        })?;
-        Ok((config, plan, classes))
+        });
+        let planned = read.and_then(|config| match config.plan() {
+            Ok((plan, classes)) => Ok((config, plan, classes)),
+            Err(problem) => Err(
+                match problem.class.and_then(|class| class_line(&text, class)) {
+                    Some((line, words)) => {
+                        format!("{name}:{line}: '{}': {}", shown(words), problem.text)
+                    }
+                    None => format!("{name}: {}{}", problem.text, config.sums()),
+                },
+            ),
+        });
+        planned.map_err(|text| Failure::with_code(refused, text))
     }
 
     /// What a problem of the whole configuration is about, as figures.
@@ -192,7 +200,32 @@ pub fn percent(ppm: u64) -> String {
 
 /// The file; what is not UTF-8, in a comment, say, does no harm.
 fn read_text(path: &Path) -> std::io::Result<String> {
-    Ok(String::from_utf8_lossy(&std::fs::read(path)?).into_owned())
+    let mut bytes = Vec::new();
+    let file = std::fs::File::open(path)?;
+    file.take(TEXT_BYTES_MAX + 1).read_to_end(&mut bytes)?;
+    if bytes.len() as u64 > TEXT_BYTES_MAX {
+        return Err(std::io::Error::other(format!(
+            "is no configuration: larger than {TEXT_BYTES_MAX} bytes"
+        )));
+    }
+    Ok(String::from_utf8_lossy(&bytes).into_owned())
+}
+
+/// A line of a file for a message: what a terminal might take for a command escaped, and cut.
+fn shown(line: &str) -> String {
+    let line = line.trim();
+    let mut text: String = line
+        .chars()
+        .take(LINE_SHOWN)
+        .flat_map(|c| match c.is_control() {
+            true => c.escape_default().collect::<Vec<_>>(),
+            false => vec![c],
+        })
+        .collect();
+    if line.chars().nth(LINE_SHOWN).is_some() {
+        text.push_str("...");
+    }
+    text
 }
 
 /// Line number and text of the class with this index: of its own line, or that of its preset.

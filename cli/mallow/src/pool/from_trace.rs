@@ -152,7 +152,13 @@ pub fn main(path: &Path, matches: &ArgMatches, with_code: bool) -> Result<u8, Fa
     let header = trace.header().clone();
     let job = Job::read(trace, limit.unwrap_or(u64::MAX)).map_err(Failure::tool)?;
     if job.steps.is_empty() {
-        return Err(Failure::tool(format!("{}: no requests", path.display())));
+        let which = limit.map_or(String::new(), |limit| {
+            format!(" of at most {limit} bytes (--max-size)")
+        });
+        return Err(Failure::tool(format!(
+            "{}: no requests{which}",
+            path.display()
+        )));
     }
     let asked = matches.get_one::<u64>("classes").map(|&n| n as usize);
     let choices = Choices::new(&job, asked.unwrap_or(CLASSES_MOST));

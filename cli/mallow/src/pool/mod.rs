@@ -11,6 +11,7 @@ mod replay;
 
 use clap::{Arg, ArgMatches, Command};
 
+use crate::options::{bytes, SIZE_WANTED};
 use crate::Failure;
 
 /// The subcommand's arguments.
@@ -32,23 +33,9 @@ pub fn main(matches: &ArgMatches) -> Result<u8, Failure> {
     }
 }
 
-/// A size as the library's options have it: digits, then perhaps K, M, G or T.
+/// A size as the library's options have it.
 fn parse_size(text: &str) -> Result<u64, String> {
-    let wanted = "wanted a number of bytes, also with K, M, G or T, as 64M";
-    let (digits, shift) = match text.bytes().last() {
-        Some(b'K' | b'k') => (&text[..text.len() - 1], 10),
-        Some(b'M' | b'm') => (&text[..text.len() - 1], 20),
-        Some(b'G' | b'g') => (&text[..text.len() - 1], 30),
-        Some(b'T' | b't') => (&text[..text.len() - 1], 40),
-        _ => (text, 0),
-    };
-    if digits.is_empty() || !digits.bytes().all(|b| b.is_ascii_digit()) {
-        return Err(wanted.into());
-    }
-    let number: Option<u64> = digits.parse().ok();
-    number
-        .and_then(|number| number.checked_mul(1 << shift))
-        .ok_or_else(|| wanted.into())
+    bytes(text).ok_or_else(|| format!("wanted {SIZE_WANTED}"))
 }
 
 fn max_size_argument() -> Arg {
@@ -57,6 +44,7 @@ fn max_size_argument() -> Arg {
         .value_name("SIZE")
         .help("Leave requests above this to another allocator [default: none]")
         .value_parser(parse_size)
+        .allow_negative_numbers(true) // to be named, as any bad value
 }
 
 /// Thousands with commas.
@@ -80,7 +68,8 @@ mod tests {
     fn sizes_and_numbers_read_well() {
         assert_eq!(parse_size("64M"), Ok(64 << 20));
         assert_eq!(parse_size("7"), Ok(7));
-        for bad in ["", "M", "-1", "1.5M", "99999999999T", "64MB"] {
+        assert_eq!(parse_size("64MiB"), Ok(64 << 20));
+        for bad in ["", "M", "-1", "1.5M", "99999999999T", "64B", "64MBs"] {
             assert!(parse_size(bad).is_err(), "{bad}");
         }
         assert_eq!(grouped(0), "0");

@@ -11,12 +11,15 @@ use super::{from_trace, grouped, max_size_argument, parse_size};
 use crate::Failure;
 
 const PRESET_BYTES: usize = 1 << 20;
+/// A configuration that cannot be is a result, not a failure of the tool.
+const REFUSED: i32 = 1;
 
 const ABOUT_FROM: &str = "\
 With --from, the pool that would have served a program recorded by `mallow record`: classes that need \
 the fewest bytes, their shares, the pool's size, and what a smaller pool would refuse.
 
-Exit codes: 0 it can be; 1 the configuration cannot be (line, value and reason on stderr); 2 bad usage.";
+Exit codes: 0 it can be; 1 the configuration cannot be (line, value and reason on stderr); 2 bad usage; \
+125 the tool failed, as where a file cannot be read.";
 
 /// The subcommand's arguments.
 pub fn command() -> Command {
@@ -44,6 +47,7 @@ pub fn command() -> Command {
                 .value_name("SIZE")
                 .help("The pool's size, instead of the file's [default with --preset: 1M]")
                 .value_parser(parse_size)
+                .allow_negative_numbers(true)
                 .conflicts_with("from"),
         )
         .arg(
@@ -57,6 +61,7 @@ pub fn command() -> Command {
                 .value_name("N")
                 .help("How many classes at most [default: the fewest within 5 % of the best of 32]")
                 .value_parser(clap::value_parser!(u64).range(1..=64))
+                .allow_negative_numbers(true)
                 .requires("from"),
         )
         .arg(
@@ -195,11 +200,6 @@ fn list_presets() -> String {
     table.render()
 }
 
-/// A configuration that cannot be is a result, not a failure of the tool.
-fn refused(text: String) -> Failure {
-    Failure::with_code(1, text)
-}
-
 fn planned(matches: &ArgMatches) -> Result<(String, Config, Plan, Vec<ClassPlan>), Failure> {
     let size = matches.get_one::<u64>("size").map(|&size| size as usize);
     if let Some(name) = matches.get_one::<String>("preset") {
@@ -211,10 +211,10 @@ fn planned(matches: &ArgMatches) -> Result<(String, Config, Plan, Vec<ClassPlan>
         }
         .brought_in();
         let (plan, classes) = config.plan().map_err(|p| {
-            refused(format!(
-                "preset {name}, pool of {}: {}",
-                config.pool_bytes, p.text
-            ))
+            Failure::with_code(
+                REFUSED,
+                format!("preset {name}, pool of {}: {}", config.pool_bytes, p.text),
+            )
         })?;
         return Ok((
             format!("preset {name}: {}", preset.text),
@@ -227,7 +227,7 @@ fn planned(matches: &ArgMatches) -> Result<(String, Config, Plan, Vec<ClassPlan>
         .get_one::<PathBuf>("config")
         .expect("clap asks for one");
     let title = file.display().to_string();
-    let (config, plan, classes) = Config::read_and_plan(file, size).map_err(refused)?;
+    let (config, plan, classes) = Config::read_and_plan(file, size, REFUSED)?;
     Ok((title, config, plan, classes))
 }
 

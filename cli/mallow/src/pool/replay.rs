@@ -365,8 +365,7 @@ fn render(outcome: &Outcome, classes: &[ClassPlan]) -> String {
 /// Replays and prints.
 pub fn main(matches: &ArgMatches) -> Result<u8, Failure> {
     let path = matches.get_one::<PathBuf>("pool").expect("is required");
-    let (config, plan, classes) =
-        Config::read_and_plan(path, None).map_err(|text| Failure::with_code(2, text))?;
+    let (config, plan, classes) = Config::read_and_plan(path, None, 2)?;
     if config.switches[0] {
         return Err(Failure::usage(format!(
             "{}: fallback=on: replay needs a pool without it, to tell which class refuses",
