@@ -13,7 +13,7 @@ use mallow_measure::table::Table;
 use serde::{Deserialize, Serialize};
 
 /// The value of `format` in files of this form.
-const FORMAT: &str = "mallow-dispatch-1";
+pub const FORMAT: &str = "mallow-dispatch-1";
 /// Delays of the second series, whose runs are played by one thread (the result is the same).
 const DELAYS: [u32; 6] = [1, 2, 4, 8, 16, 32];
 /// Seeds of each delay.

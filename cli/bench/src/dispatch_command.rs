@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: MIT
 //! The command line of `mallow-bench dispatch`.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use clap::{ArgMatches, Command};
 use mallow_measure::progress::Progress;
 
 use crate::{
-    dispatch, experiment_head, list, option, result_path, switch, text, tool, whole, Failure,
+    dispatch, experiment_head, list, option, out_path, result_path, switch, text, tool, whole,
+    Failure,
 };
 
 /// The subcommand's arguments.
@@ -40,9 +41,8 @@ pub fn run(matches: &ArgMatches) -> Result<u8, Failure> {
     }
     let (directory, head) = experiment_head("dispatch")?;
     let seeds = whole(matches, "seeds", 20, 1)? as u64;
-    let out = text(matches, "out")
-        .map(PathBuf::from)
-        .unwrap_or_else(|| result_path(Path::new("."), &head.0, &head.1, "-dispatch"));
+    let usual = result_path(Path::new("."), &head.0, &head.1, "-dispatch");
+    let out = out_path(matches, usual)?;
     let progress = Progress::new(matches.get_flag("quiet"));
     let program = directory.join("dispatch");
     let more = list(matches, "with");

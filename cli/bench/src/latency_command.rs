@@ -8,8 +8,8 @@ use mallow_measure::progress::Progress;
 
 use crate::latency::{self, Latency, Plan};
 use crate::{
-    chosen, experiment, experiment_head, list, option, result_path, switch, text, tool, whole,
-    Failure,
+    chosen, experiment, experiment_head, list, option, out_path, result_path, switch, text, tool,
+    whole, Failure,
 };
 
 /// Its options.
@@ -71,9 +71,8 @@ pub fn run(matches: &ArgMatches) -> Result<u8, Failure> {
     } else {
         "-latency"
     };
-    let out = text(matches, "out")
-        .map(PathBuf::from)
-        .unwrap_or_else(|| result_path(Path::new("."), &head.0, &head.1, suffix));
+    let usual = result_path(Path::new("."), &head.0, &head.1, suffix);
+    let out = out_path(matches, usual)?;
     let progress = Progress::new(matches.get_flag("quiet"));
     let program = directory.join("latency").display().to_string();
     let latency =

@@ -8,7 +8,7 @@ use clap::{ArgMatches, Command};
 use mallow_measure::progress::Progress;
 
 use crate::{
-    chosen, experiment_head, list, long_run, long_run_report, option, result_path,
+    chosen, experiment_head, list, long_run, long_run_report, option, out_path, result_path,
     single_experiment, text, tool, usage, whole, Failure,
 };
 
@@ -47,9 +47,8 @@ pub fn run(matches: &ArgMatches) -> Result<u8, Failure> {
         1,
     )?;
     let (directory, head) = experiment_head("server_mix")?;
-    let out = text(matches, "out")
-        .map(PathBuf::from)
-        .unwrap_or_else(|| result_path(Path::new("."), &head.0, &head.1, "-long"));
+    let usual = result_path(Path::new("."), &head.0, &head.1, "-long");
+    let out = out_path(matches, usual)?;
     let mut allocators = chosen(matches)?;
     let only = list(matches, "only");
     if let Some(name) = only

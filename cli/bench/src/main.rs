@@ -24,7 +24,7 @@ use mallow_measure::allocators::{self, Allocator};
 use mallow_measure::chart;
 use mallow_measure::progress::Progress;
 use mallow_measure::session::{self, Job};
-use mallow_measure::{elf, launch, library, machine};
+use mallow_measure::{elf, launch, library, machine, output};
 
 use results::{Outcome, Results};
 use suite::{Benchmark, Suite};
@@ -138,7 +138,14 @@ fn single_experiment(name: &'static str, about: &'static str, out: &str) -> Comm
 
 fn main() -> ExitCode {
     launch::launcher_main_if_asked();
-    let matches = cli().get_matches();
+    output::end_where_it_fails("mallow-bench");
+    let matches = match cli().try_get_matches() {
+        Ok(matches) => matches,
+        Err(told) => {
+            let is_help = !told.use_stderr();
+            return output::told("mallow-bench", told.print(), is_help, told.exit_code());
+        }
+    };
     let result = match matches.subcommand() {
         Some(("report", matches)) => report_main(matches),
         Some(("pages", matches)) => pages_main(matches),
@@ -276,9 +283,8 @@ fn bench_main(matches: &ArgMatches) -> Result<u8, Failure> {
         quick,
         benchmarks: Vec::new(),
     };
-    let out = text(matches, "out")
-        .map(PathBuf::from)
-        .unwrap_or_else(|| result_path(&suite.root, &results.date, &results.commit, ""));
+    let usual = result_path(&suite.root, &results.date, &results.commit, "");
+    let out = out_path(matches, usual)?;
     let progress = Progress::new(matches.get_flag("quiet"));
     for (number, benchmark) in benchmarks.iter().enumerate() {
         let label = format!("({}/{}) {}", number + 1, benchmarks.len(), benchmark.name);
@@ -308,6 +314,19 @@ fn bench_main(matches: &ArgMatches) -> Result<u8, Failure> {
         picture.display()
     );
     Ok(u8::from(report::mallow_failed(&results)))
+}
+
+/// The file that --out names, or `usual`: looked at before anything is measured.
+fn out_path(matches: &ArgMatches, usual: PathBuf) -> Result<PathBuf, Failure> {
+    let Some(path) = text(matches, "out").map(PathBuf::from) else {
+        return Ok(usual);
+    };
+    let refused = |why: String| usage(format!("option --out: '{}': {why}", path.display()));
+    let parent = path.parent().filter(|p| !p.as_os_str().is_empty());
+    std::fs::create_dir_all(parent.unwrap_or(Path::new(".")))
+        .map_err(|e| refused(e.to_string()))?;
+    output::writable(&path).map_err(refused)?;
+    Ok(path)
 }
 
 /// bench/results/<date>-<commit><suffix>.json
@@ -344,9 +363,8 @@ fn pages_main(matches: &ArgMatches) -> Result<u8, Failure> {
     }
     let (directory, head) = experiment_head("page_alloc")?;
     let rounds = whole(matches, "runs", 1, 1)?;
-    let out = text(matches, "out")
-        .map(PathBuf::from)
-        .unwrap_or_else(|| result_path(Path::new("."), &head.0, &head.1, "-pages"));
+    let usual = result_path(Path::new("."), &head.0, &head.1, "-pages");
+    let out = out_path(matches, usual)?;
     let progress = Progress::new(matches.get_flag("quiet"));
     let program = directory.join("page_alloc").display().to_string();
     let allocators = chosen(matches)?;
@@ -364,14 +382,14 @@ fn pages_main(matches: &ArgMatches) -> Result<u8, Failure> {
 fn classics_main(matches: &ArgMatches) -> Result<u8, Failure> {
     let (directory, head) = experiment_head(classics::PROGRAMS[0])?;
     let rounds = whole(matches, "runs", 1, 1)?;
-    let out = text(matches, "out").unwrap_or("build/bench/results/bench-classics.json");
+    let out = out_path(matches, "build/bench/results/bench-classics.json".into())?;
     let progress = Progress::new(matches.get_flag("quiet"));
     let allocators = chosen(matches)?;
     let classics = classics::run(&directory, &allocators, rounds, head, &progress).map_err(tool)?;
     drop(progress);
     print!("{}", classics::render(&classics));
-    classics::write(&classics, Path::new(out)).map_err(tool)?;
-    eprintln!("mallow-bench: wrote {out}");
+    classics::write(&classics, &out).map_err(tool)?;
+    eprintln!("mallow-bench: wrote {}", out.display());
     Ok(u8::from(classics::mallow_failed(&classics)))
 }
 

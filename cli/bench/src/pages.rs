@@ -15,7 +15,7 @@ use mallow_measure::table::Table;
 use serde::{Deserialize, Serialize};
 
 /// The value of `format` in files of this form.
-const FORMAT: &str = "mallow-pages-1";
+pub const FORMAT: &str = "mallow-pages-1";
 /// The key of the row that asks the kernel itself.
 const KERNEL: &str = "kernel";
 /// The key of mallow with room for every freed mapping, which is what the papers' allocator has.

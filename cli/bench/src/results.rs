@@ -9,9 +9,18 @@ use mallow_measure::session::Series;
 use serde::{Deserialize, Serialize};
 
 use crate::suite::Benchmark;
+use crate::{dispatch, latency, long_run, pages};
 
 /// The value of `format` in files of this form.
 pub const FORMAT: &str = "mallow-bench-1";
+
+/// Files of the experiments, and the subcommand that shows each.
+const OTHER_FORMATS: [(&str, &str); 4] = [
+    (pages::FORMAT, "pages"),
+    (dispatch::FORMAT, "dispatch"),
+    (long_run::FORMAT, "long-run"),
+    (latency::FORMAT, "latency"),
+];
 
 /// One session of the suite.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -52,15 +61,19 @@ impl Results {
     pub fn read(path: &Path) -> Result<Results, String> {
         let shown = path.display();
         let text = fs::read_to_string(path).map_err(|e| format!("results '{shown}': {e}"))?;
-        let results: Results =
-            serde_json::from_str(&text).map_err(|e| format!("results '{shown}': {e}"))?;
-        if results.format != FORMAT {
-            return Err(format!(
-                "results '{shown}': format '{}' is not {FORMAT}",
-                results.format
-            ));
+        let fail = |e: serde_json::Error| format!("results '{shown}': {e}");
+        let value: serde_json::Value = serde_json::from_str(&text).map_err(fail)?;
+        let format = value["format"].as_str().unwrap_or_default();
+        if format != FORMAT {
+            let other = OTHER_FORMATS.iter().find(|(other, _)| *other == format);
+            return Err(match other {
+                Some((_, command)) => format!(
+                    "results '{shown}': of another experiment: mallow-bench {command} --show {shown}"
+                ),
+                None => format!("results '{shown}': format '{format}' is not {FORMAT}"),
+            });
         }
-        Ok(results)
+        serde_json::from_value(value).map_err(fail)
     }
 
     /// Writes the file whole or not at all.

@@ -75,6 +75,19 @@ fn a_suite_is_run_recorded_and_reported() {
     assert!(fs::read_to_string(&page).unwrap().contains("</svg>"));
     let refused = bench(&["report", out, "--out", "page.png"]);
     assert_eq!(refused.status.code(), Some(2));
+    for arguments in [vec!["report", out], vec!["--help"]] {
+        let full = Command::new(env!("CARGO_BIN_EXE_mallow-bench"))
+            .args(&arguments)
+            .stdout(fs::File::create("/dev/full").unwrap())
+            .output()
+            .unwrap();
+        assert_eq!(full.status.code(), Some(125), "{arguments:?}");
+        let said = text(&full.stderr);
+        assert!(
+            said.starts_with("mallow-bench: stdout: ") && said.lines().count() == 1,
+            "{said}"
+        );
+    }
     let change = bench(&["report", out, out]);
     assert!(text(&change.stdout).contains("new / old"));
 }
@@ -111,6 +124,27 @@ fn what_is_unknown_is_named() {
             text(&output.stderr)
         );
     }
+    for out in ["/tmp", "/dev/null/x.json"] {
+        let output = bench(&[
+            "--suite",
+            suite,
+            "--no-mallow",
+            "--peers",
+            "glibc",
+            "--out",
+            out,
+        ]);
+        assert_eq!(output.status.code(), Some(2), "{out}");
+        let said = text(&output.stderr);
+        assert!(said.contains(&format!("option --out: '{out}': ")), "{said}");
+        assert!(!said.contains("loop"), "measured first: {said}");
+    }
+    let file = root.join("pages.json");
+    fs::write(&file, r#"{"format": "mallow-pages-1"}"#).unwrap();
+    let report = bench(&["report", file.to_str().unwrap()]);
+    assert_eq!(report.status.code(), Some(125));
+    let said = text(&report.stderr);
+    assert!(said.contains("mallow-bench pages --show"), "{said}");
     let report = bench(&["report", "/no/results.json"]);
     assert_eq!(report.status.code(), Some(125));
     assert!(text(&report.stderr).contains("/no/results.json"));

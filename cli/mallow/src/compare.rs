@@ -1,10 +1,8 @@
 // SPDX-License-Identifier: MIT
 //! `mallow compare`: one command under every allocator found, interleaved, with medians and ratios.
 
-use std::ffi::CString;
-use std::os::unix::ffi::OsStrExt;
+use std::fs;
 use std::path::{Path, PathBuf};
-use std::{fs, io};
 
 use clap::{Arg, ArgAction, ArgMatches, Command};
 use mallow_measure::allocators::{self, Allocator};
@@ -12,6 +10,7 @@ use mallow_measure::chart::{self, Captions, Point};
 use mallow_measure::elf;
 use mallow_measure::launch::Ending;
 use mallow_measure::machine::{self, Machine};
+use mallow_measure::output;
 use mallow_measure::progress::Progress;
 use mallow_measure::session::{self, Job, Proof, Quantity, Series};
 use mallow_measure::stats;
@@ -149,29 +148,10 @@ fn outputs(matches: &ArgMatches) -> Result<Vec<PathBuf>, Failure> {
                 "option --out: there is no directory '{shown}'"
             )));
         }
-        let target = if path.exists() { path } else { parent };
-        let refused = match path.is_dir() {
-            true => Some("is a directory".into()),
-            false => may(target, libc::W_OK).err().map(|e| e.to_string()),
-        };
-        if let Some(why) = refused {
-            return Err(Failure::usage(format!(
-                "option --out: '{}': {why}",
-                path.display()
-            )));
-        }
+        output::writable(path)
+            .map_err(|why| Failure::usage(format!("option --out: '{}': {why}", path.display())))?;
     }
     Ok(outputs)
-}
-
-/// Whether this process may use the path so.
-fn may(path: &Path, mode: libc::c_int) -> io::Result<()> {
-    let name = CString::new(path.as_os_str().as_bytes())?;
-    // SAFETY: a terminated string.
-    match unsafe { libc::access(name.as_ptr(), mode) } {
-        0 => Ok(()),
-        _ => Err(io::Error::last_os_error()),
-    }
 }
 
 /// The input of every run, looked at before the first.
@@ -179,12 +159,8 @@ fn input(matches: &ArgMatches) -> Result<Option<PathBuf>, Failure> {
     let Some(path) = matches.get_one::<PathBuf>("input") else {
         return Ok(None);
     };
-    let refused =
-        |why: String| Failure::usage(format!("option --input: '{}': {why}", path.display()));
-    if path.is_dir() {
-        return Err(refused("is a directory".into()));
-    }
-    may(path, libc::R_OK).map_err(|e| refused(e.to_string()))?;
+    output::readable(path)
+        .map_err(|why| Failure::usage(format!("option --input: '{}': {why}", path.display())))?;
     Ok(Some(path.clone()))
 }
 

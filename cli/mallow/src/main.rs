@@ -13,13 +13,11 @@ mod show;
 mod trace;
 
 use std::ffi::OsString;
-use std::io::Write;
-use std::panic;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::{Arg, ArgMatches, Command};
-use mallow_measure::{elf, launch};
+use mallow_measure::{elf, launch, output};
 
 /// An error of the tool itself: what it says, and the exit code.
 #[derive(Debug)]
@@ -126,42 +124,14 @@ fn given_text(matches: &ArgMatches) -> Result<(PathBuf, Vec<String>), Failure> {
     Ok((program, words))
 }
 
-/// What cannot be printed ends the tool, with one line: `print!` knows nothing but to panic.
-fn end_where_output_fails() {
-    let usual = panic::take_hook();
-    panic::set_hook(Box::new(move |info| {
-        let what = info.payload().downcast_ref::<String>();
-        let what = what.map_or("", String::as_str);
-        match what.strip_prefix("failed printing to ") {
-            Some(what) => {
-                let _ = writeln!(std::io::stderr(), "mallow: {what}");
-                std::process::exit(125);
-            }
-            None => usual(info),
-        }
-    }));
-}
-
-/// Help, or what is wrong with the command line; help that cannot be printed is an error, too.
-fn tell(told: &clap::Error) -> ExitCode {
-    let printed = told.print().and_then(|()| std::io::stdout().flush());
-    match printed {
-        Err(error) if !told.use_stderr() => {
-            eprintln!("mallow: stdout: {error}");
-            ExitCode::from(125)
-        }
-        _ => ExitCode::from(u8::try_from(told.exit_code()).unwrap_or(2)),
-    }
-}
-
 fn main() -> ExitCode {
     launch::launcher_main_if_asked();
-    end_where_output_fails();
-    // SAFETY: no other thread is there yet. Rust ignores SIGPIPE; a tool whose reader went away ends.
-    unsafe { libc::signal(libc::SIGPIPE, libc::SIG_DFL) };
+    output::end_where_it_fails("mallow");
     let matches = match cli().try_get_matches() {
         Ok(matches) => matches,
-        Err(told) => return tell(&told),
+        Err(told) => {
+            return output::told("mallow", told.print(), !told.use_stderr(), told.exit_code())
+        }
     };
     let result = match matches.subcommand() {
         Some(("run", matches)) => run::main(matches),

@@ -11,6 +11,7 @@ mod launcher;
 pub mod library;
 pub mod machine;
 pub mod measured;
+pub mod output;
 pub mod panels;
 pub mod progress;
 pub mod session;

@@ -16,7 +16,8 @@ use mallow_measure::progress::Progress;
 use mallow_measure::session::{self, Job, Run};
 
 pub use data::Latency;
-use data::{Seen, Subject, FORMAT};
+pub use data::FORMAT;
+use data::{Seen, Subject};
 pub use picture::picture;
 pub use report::render;
 
