@@ -24,6 +24,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <time.h>
@@ -161,8 +162,17 @@ static bool descriptor_ready(void) {
            status.st_dev == trace.device && status.st_ino == trace.inode;
 }
 
-// Maps the part of the file that begins at the cursor. The disk's blocks are reserved first: a store
-// to a mapping of a full disk would be a SIGBUS.
+// Reserves the disk's blocks: a store to a mapping of a full disk would be a SIGBUS. Beyond the
+// process's limit of a file's size the kernel would send it SIGXFSZ, for a file that is not its own.
+static int file_reserve(uint64_t at, uint64_t bytes) {
+    struct rlimit limit;
+    if (getrlimit(RLIMIT_FSIZE, &limit) == 0 && at + bytes > limit.rlim_cur) {
+        return EFBIG;
+    }
+    return posix_fallocate(trace.descriptor, (off_t)at, (off_t)bytes);
+}
+
+// Maps the part of the file that begins at the cursor.
 static bool window_open(uint64_t bytes) {
     const uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE);
     const uint64_t base = trace.cursor & ~(page - 1);
@@ -174,7 +184,7 @@ static bool window_open(uint64_t bytes) {
         cut(errno);
         return false;
     }
-    const int error = posix_fallocate(trace.descriptor, (off_t)base, (off_t)bytes);
+    const int error = file_reserve(base, bytes);
     if (error != 0) {
         cut(error);
         return false;
@@ -317,14 +327,15 @@ static bool file_begin(bool forked) {
     }
     trace.device = status.st_dev;
     trace.inode = status.st_ino;
-    const int error = posix_fallocate(trace.descriptor, 0, HEADER_MAPPED);
-    if (error != 0) {
-        errno = error;
-        return false;
+    void *memory = MAP_FAILED;
+    if (file_reserve(0, HEADER_MAPPED) == 0) {
+        memory =
+            mmap(NULL, HEADER_MAPPED, PROT_READ | PROT_WRITE, MAP_SHARED, trace.descriptor, 0);
     }
-    void *const memory =
-        mmap(NULL, HEADER_MAPPED, PROT_READ | PROT_WRITE, MAP_SHARED, trace.descriptor, 0);
     if (memory == MAP_FAILED) {
+        unlink(trace.path); // it is no trace
+        close(trace.descriptor);
+        trace.descriptor = -1;
         return false;
     }
     trace.header = memory;

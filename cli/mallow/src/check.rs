@@ -135,7 +135,7 @@ pub fn main(matches: &ArgMatches) -> Result<u8, Failure> {
     let lib = matches.get_one::<PathBuf>("lib").map(PathBuf::as_path);
     let library = library::find(lib).map_err(Failure::tool)?;
     let obstacles = elf::obstacles(&program);
-    let scratch = Scratch::new().map_err(|e| Failure::tool(format!("temporary directory: {e}")))?;
+    let scratch = Scratch::new().map_err(|e| Failure::tool(e.to_string()))?;
     let measured = run(&program, &words, &library, &scratch.0)?;
     if let Ending::NotStarted(reason) = &measured.ending {
         return Err(Failure::with_code(

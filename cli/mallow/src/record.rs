@@ -8,7 +8,7 @@ use std::process;
 
 use clap::{Arg, ArgMatches, Command};
 use mallow_measure::table::{self, Table};
-use mallow_measure::{elf, library};
+use mallow_measure::{elf, library, output};
 
 use crate::trace::{Header, Trace, HEADER_BYTES};
 use crate::{command_argument, given_command, Failure, EXIT_CODES};
@@ -59,8 +59,13 @@ fn absolute_prefix(given: &Path) -> Result<PathBuf, Failure> {
         Some(parent) if !parent.as_os_str().is_empty() => parent,
         _ => Path::new("."),
     };
-    let parent = parent.canonicalize().map_err(|e| bad(e.to_string()))?;
-    Ok(parent.join(name))
+    let prefix = parent
+        .canonicalize()
+        .map_err(|e| bad(e.to_string()))?
+        .join(name);
+    // A name beside it, since a folder may be called as the prefix is.
+    output::writable(&prefix.with_extension("trace")).map_err(bad)?;
+    Ok(prefix)
 }
 
 /// The traces with this prefix that were not there before.
@@ -103,7 +108,7 @@ fn trim(path: &Path, header: &Header) {
     }
 }
 
-fn summary(found: &[PathBuf]) -> Result<String, String> {
+fn summary(found: &[PathBuf]) -> String {
     let mut table = Table::new([
         "trace",
         "records",
@@ -115,7 +120,13 @@ fn summary(found: &[PathBuf]) -> Result<String, String> {
     ]);
     let mut cut = Vec::new();
     for path in found {
-        let trace = Trace::open(path)?;
+        let trace = match Trace::open(path) {
+            Ok(trace) => trace,
+            Err(why) => {
+                cut.push(format!("mallow: warning: {why}\n"));
+                continue;
+            }
+        };
         let header = trace.header();
         trim(path, header);
         if let Some(error) = header.cut {
@@ -138,7 +149,7 @@ fn summary(found: &[PathBuf]) -> Result<String, String> {
             header.command_line(COMMAND_WIDTH),
         ]);
     }
-    Ok(table.render() + &cut.concat())
+    table.render() + &cut.concat()
 }
 
 /// Runs the command, waits for it, and says on stderr what was recorded.
@@ -185,11 +196,12 @@ pub fn main(matches: &ArgMatches) -> Result<u8, Failure> {
     let found = traces(&prefix, &before);
     if found.is_empty() {
         eprintln!(
-            "mallow: warning: nothing was recorded: the command never allocates, is statically linked, or \
-             drops LD_PRELOAD"
+            "mallow: warning: nothing was recorded: the command never allocates, is statically linked, \
+             drops LD_PRELOAD, or could not write {}.PID.trace",
+            prefix.display()
         );
     } else {
-        eprint!("{}", summary(&found).map_err(Failure::tool)?);
+        eprint!("{}", summary(&found));
     }
     let code = status
         .code()

@@ -386,6 +386,24 @@ fn compare_names_what_is_wrong_before_it_runs() {
 }
 
 #[test]
+fn a_missing_folder_for_temporary_files_is_named() {
+    for arguments in [
+        vec!["check", "--", "true"],
+        vec!["compare", "--with", "glibc", "--", "true"],
+    ] {
+        let output = Command::new(env!("CARGO_BIN_EXE_mallow"))
+            .args(&arguments)
+            .env("MALLOW_LIB", stand_in())
+            .env("TMPDIR", "/dev/null")
+            .output()
+            .unwrap();
+        assert_eq!(code(&output), 125);
+        let named = "temporary directory '/dev/null/mallow-";
+        assert!(said(&output).contains(named), "{}", said(&output));
+    }
+}
+
+#[test]
 fn a_small_program_is_not_charged_with_the_tools_memory() {
     let program = compile("tiny", "int main(void) { return 0; }", &[]);
     let file = scratch().join("tiny.json");

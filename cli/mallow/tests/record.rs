@@ -423,8 +423,7 @@ int main(void) {
 fn a_full_disk_cuts_the_trace_and_not_the_program() {
     let code = r#"
 int main(void) {
-    signal(SIGXFSZ, SIG_IGN);
-    const struct rlimit limit = {400000, 400000};
+    const struct rlimit limit = {400000, 400000}; // beyond it the kernel sends SIGXFSZ to who writes
     setrlimit(RLIMIT_FSIZE, &limit);
     for (int i = 0; i < 1000000; i++) free(malloc(55));
     puts("went on");
@@ -438,6 +437,44 @@ int main(void) {
     assert!(run.traces[0].count("allocate") > 10_000);
     let said = String::from_utf8_lossy(&run.output.stderr).into_owned();
     assert!(said.contains("ends early"), "{said}");
+}
+
+#[test]
+fn a_file_that_cannot_begin_leaves_the_program_and_no_file() {
+    for kib in ["0", "4"] {
+        let script = format!("ulimit -f {kib}; exec ls -d /");
+        let run = record("none", &["bash", "-c", &script]);
+        assert_eq!(run.output.status.code(), Some(0));
+        assert_eq!(run.output.stdout, b"/\n");
+        assert_eq!(run.traces.len(), 1); // bash's own, from before
+        let said = String::from_utf8_lossy(&run.output.stderr).into_owned();
+        assert!(said.contains("nothing is recorded"), "{said}");
+    }
+}
+
+#[test]
+fn a_trace_that_cannot_be_read_is_a_warning() {
+    let folder = scratch().join("emptied-traces");
+    let _ = fs::remove_dir_all(&folder);
+    fs::create_dir_all(&folder).unwrap();
+    let prefix = folder.join("t");
+    let recorder = recorder().to_str().unwrap();
+    let prefix = prefix.to_str().unwrap();
+    let output = mallow(&[
+        "record",
+        "-o",
+        prefix,
+        "--recorder",
+        recorder,
+        "--",
+        "perl",
+        "-e",
+        r#"open(my $f, '>', "$ENV{MW_RECORD}.7.trace"); close $f; exit 3"#,
+    ]);
+    assert_eq!(output.status.code(), Some(3));
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(said.contains("t.7.trace: is no trace"), "{said}");
+    assert!(said.contains("perl -e"), "{said}"); // the other is in the table
 }
 
 #[test]

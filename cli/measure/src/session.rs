@@ -376,7 +376,10 @@ impl Scratch {
         Scratch::remove_abandoned();
         let number = COUNT.fetch_add(1, Ordering::Relaxed);
         let path = std::env::temp_dir().join(format!("mallow-{}-{number}", std::process::id()));
-        fs::create_dir_all(&path)?;
+        fs::create_dir_all(&path).map_err(|e| {
+            let shown = path.display();
+            io::Error::new(e.kind(), format!("temporary directory '{shown}': {e}"))
+        })?;
         Ok(Scratch(path))
     }
 
