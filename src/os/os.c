@@ -5,10 +5,12 @@
 #include <assert.h>
 #include <errno.h>
 #include <linux/futex.h>
+#include <signal.h>
 #include <sys/auxv.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
+#include <time.h>
 
 #include "base/bits.h"
 #include "base/compiler.h"
@@ -244,6 +246,41 @@ MALLOW_INTERNAL bool os_write(int fd, const char *text, size_t length) {
         length -= (size_t)written;
     }
     return true;
+}
+
+#define OS_SIGNAL(number) ((uint64_t)1 << ((number)-1)) // as the kernel counts them
+#define OS_HUSHED         (OS_SIGNAL(SIGPIPE) | OS_SIGNAL(SIGXFSZ))
+
+MALLOW_INTERNAL void os_hush(struct os_hush *hush) {
+    const uint64_t set = OS_HUSHED;
+    hush->before = set;
+    hush->pending = set; // where the kernel will not say, nothing is changed
+    if (os_syscall6(SYS_rt_sigprocmask, SIG_BLOCK, (long)(uintptr_t)&set,
+                    (long)(uintptr_t)&hush->before, sizeof set, 0, 0) == 0) {
+        (void)os_syscall6(SYS_rt_sigpending, (long)(uintptr_t)&hush->pending, sizeof set, 0, 0, 0,
+                          0);
+    }
+}
+
+MALLOW_INTERNAL void os_unhush(const struct os_hush *hush) {
+    const uint64_t ours = OS_HUSHED & ~hush->pending;
+    const struct timespec at_once = {0, 0};
+    long taken = ours != 0;
+    while (taken > 0 || taken == -EINTR) {
+        taken = os_syscall6(SYS_rt_sigtimedwait, (long)(uintptr_t)&ours, 0,
+                            (long)(uintptr_t)&at_once, sizeof ours, 0, 0);
+    }
+    const uint64_t again = OS_HUSHED & ~hush->before;
+    (void)os_syscall6(SYS_rt_sigprocmask, SIG_UNBLOCK, (long)(uintptr_t)&again, 0, sizeof again, 0,
+                      0);
+}
+
+MALLOW_INTERNAL bool os_tell(int fd, const char *text, size_t length) {
+    struct os_hush hush;
+    os_hush(&hush);
+    const bool whole = os_write(fd, text, length);
+    os_unhush(&hush);
+    return whole;
 }
 
 enum { OS_LOCK_HURRY_ROUNDS = 160 }; // of os_pause

@@ -138,6 +138,19 @@ MALLOW_INTERNAL size_t os_resident(const struct os *os, uintptr_t address, size_
 // Writes all of `text` to a file descriptor; false if it does not take it all.
 MALLOW_INTERNAL bool os_write(int fd, const char *text, size_t length);
 
+// For what the program has not asked for at this moment. A reader that has gone, or a limit of file
+// size, is no reason to end it: between the two calls SIGPIPE and SIGXFSZ of this thread's writes
+// are held back, and dropped at the end. Four system calls, one more where there was one.
+struct os_hush {
+    uint64_t before;  // signals that were blocked
+    uint64_t pending; // and those that waited
+};
+MALLOW_INTERNAL void os_hush(struct os_hush *hush);
+MALLOW_INTERNAL void os_unhush(const struct os_hush *hush);
+
+// os_write between the two.
+MALLOW_INTERNAL bool os_tell(int fd, const char *text, size_t length);
+
 // ---- Locks: not recursive, fair enough; all-zero is unlocked ---------------------------
 
 struct os_lock {

@@ -25,7 +25,7 @@ __attribute__((constructor(101))) static void process_begin(void) {
     }
     if (process_option(&process->options, verbose) != 0) {
         static const char line[] = "mallow: version " MALLOW_VERSION_STRING "\n";
-        os_write(2, line, sizeof line - 1);
+        os_tell(2, line, sizeof line - 1);
         process_options_print(&process->options, 2);
         process_limit_print(process, 2);
     }
@@ -34,7 +34,10 @@ __attribute__((constructor(101))) static void process_begin(void) {
 __attribute__((destructor(101))) static void process_end(void) {
     struct process *const process = process_ready();
     if (process_option(&process->options, stats) != 0) {
+        struct os_hush hush;
+        os_hush(&hush);
         report_text(&process->sources, process->stats_fd);
+        os_unhush(&hush);
     }
     if (process_option_text(&process->options, report)[0] != '\0') {
         process_report_write(process);

@@ -18,7 +18,7 @@ static void giant_complain(size_t got, size_t wanted) {
     format_unsigned(&out, wanted);
     format_text(&out, " pages of 1 GiB were free or fit (see /sys/kernel/mm/hugepages/"
                       "hugepages-1048576kB/free_hugepages); small pages are used beyond them\n");
-    os_write(2, line, bits_min(out.wanted, sizeof line - 1));
+    os_tell(2, line, bits_min(out.wanted, sizeof line - 1));
 }
 
 MALLOW_INTERNAL void process_start_giant(struct process *process) {

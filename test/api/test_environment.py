@@ -145,6 +145,33 @@ class Environment(unittest.TestCase):
         self.assertEqual(done.stdout, "hello\n")
         self.assertGreater(len(done.stderr.splitlines()), 5)
 
+    def test_a_reader_that_has_gone_does_not_end_the_program(self):
+        for options in ({"MALLOW_FOO": "1"}, {"MALLOW_STATS": "1"}, {"MALLOW_VERBOSE": "1"},
+                        {"MALLOW_REPORT": "/nowhere/at/all"}, {"MALLOW_MODE": "none"}, {"MALLOW_GIANT_PAGES": "1T"}):
+            with self.subTest(options=options):
+                reader, writer = os.pipe()
+                os.close(reader)
+                environment = {"PATH": os.environ["PATH"], "LD_PRELOAD": LIBRARY, **options}
+                done = subprocess.run(["/bin/true"], stderr=writer, env=environment, timeout=60)
+                os.close(writer)
+                self.assertEqual(done.returncode, 0)
+
+    def test_a_limit_of_file_size_does_not_end_the_program(self):
+        with tempfile.TemporaryDirectory() as folder:
+            path = f"{folder}/report"
+            done = run("/bin/bash", "-c", "ulimit -f 0; exec /bin/true", MALLOW_REPORT=path)
+            self.assertEqual(done.returncode, 0)
+            self.assertRegex(done.stderr, rf"\Amallow: [^\n]*MALLOW_REPORT[^\n]*: {path}\n\Z")
+
+    def test_the_programs_own_signals_are_its_own(self):
+        # What it has blocked stays so, what it waits for stays, and it is ended by SIGPIPE as ever.
+        code = ("import os, signal; "
+                "signal.signal(signal.SIGPIPE, signal.SIG_DFL); "
+                "assert signal.SIGPIPE not in signal.pthread_sigmask(signal.SIG_BLOCK, []); "
+                "r, w = os.pipe(); os.close(r); os.write(w, b'x')")
+        done = run(shutil.which("python3"), "-S", "-c", code, MALLOW_FOO="1")
+        self.assertEqual(done.returncode, -13)
+
     def test_stats_survive_a_closed_stderr(self):
         done = run("/bin/sh", "-c", "exec 2>&-; exec /bin/true", MALLOW_STATS="1")
         self.assertEqual(done.returncode, 0)

@@ -332,6 +332,43 @@ CASE(a_hurried_fork_leaves_anothers_lock_alone) {
     assert_true(unit_is_all(&lock, 0, sizeof lock));
 }
 
+static bool is_pending(int number) {
+    sigset_t set;
+    sigpending(&set);
+    return sigismember(&set, number) == 1;
+}
+
+static bool is_blocked(int number) {
+    sigset_t set;
+    pthread_sigmask(SIG_BLOCK, NULL, &set);
+    return sigismember(&set, number) == 1;
+}
+
+CASE(a_reader_that_has_gone_is_no_signal_and_the_programs_signals_stay) {
+    int ends[2];
+    assert_int_equal(pipe(ends), 0);
+    close(ends[0]);
+    errno = 12345;
+    assert_false(os_tell(ends[1], "text", 4)); // SIGPIPE would end this program
+    assert_int_equal(errno, 12345);
+    assert_false(is_blocked(SIGPIPE) || is_blocked(SIGXFSZ) || is_pending(SIGPIPE));
+
+    sigset_t set;
+    sigemptyset(&set);
+    sigaddset(&set, SIGPIPE);
+    pthread_sigmask(SIG_BLOCK, &set, NULL);
+    assert_false(os_tell(ends[1], "text", 4));
+    assert_true(is_blocked(SIGPIPE) && !is_blocked(SIGXFSZ) && !is_pending(SIGPIPE));
+    pthread_kill(pthread_self(), SIGPIPE); // the program waits for one of its own
+    assert_false(os_tell(ends[1], "text", 4));
+    assert_true(is_pending(SIGPIPE));
+    int taken = 0;
+    assert_int_equal(sigwait(&set, &taken), 0);
+    assert_false(is_pending(SIGPIPE));
+    pthread_sigmask(SIG_UNBLOCK, &set, NULL);
+    close(ends[1]);
+}
+
 CASE(once_sealed_nothing_is_asked_of_the_kernel) {
     const uintptr_t address = os_map(&os, 4 * page, page);
     memset((void *)address, 7, 4 * page);
@@ -370,6 +407,7 @@ int main(void) {
         OS_CASE(what_the_kernel_refuses_is_zero_or_false),
         OS_CASE(no_call_touches_errno_even_when_it_fails),
         OS_CASE(text_is_written_whole_and_a_closed_descriptor_is_no_harm),
+        OS_CASE(a_reader_that_has_gone_is_no_signal_and_the_programs_signals_stay),
         OS_CASE(once_sealed_nothing_is_asked_of_the_kernel),
         OS_CASE(a_lock_lets_one_thread_in_at_a_time),
         OS_CASE(during_a_fork_the_lock_is_open_to_the_forking_thread_and_to_no_other),
