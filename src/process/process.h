@@ -51,6 +51,7 @@ struct process {
     struct observe_sources sources;  // where the counters are
     struct process_operators operators;
     struct worker worker;            // returns memory while the program is idle
+    bool fork_holds_streams;         // from its preparation to its end; libc's lock, see there
     // The first structures: on the page, of all that a small program touches, that the state above
     // has begun. What is not handed out costs no memory.
     _Alignas(MALLOW_CACHE_LINE) unsigned char first_memory[PROCESS_FIRST_MEMORY_BYTES];

@@ -7,9 +7,26 @@
 //          A fork by a signal handler that has interrupted the holder of a lock of ours finds that
 //          lock its own, in the child as well, where the interrupted call goes on. It does not wait
 //          for ever for the others: who holds one may be waiting for the interrupted call.
+//          The lock of libc's list of streams comes before all of ours, as for libc's own malloc:
+//          fork takes it once these handlers have run, and who holds it (fflush(NULL)) may wait
+//          for a stream whose user is inside of malloc (getline).
 #include "process/process.h"
 
+#include <sys/single_threaded.h>
+
 #include "os/os_thread.h"
+
+// glibc exports them. The lock counts how often its thread has taken it; in a child it is made new
+// by fork before our handler runs.
+extern void libc_streams_lock(void) __asm__("_IO_list_lock") __attribute__((weak));
+extern void libc_streams_unlock(void) __asm__("_IO_list_unlock") __attribute__((weak));
+#pragma weak __libc_single_threaded // glibc 2.32
+
+// While libc knows of one thread, its fork does not touch the lock, nor make it new.
+static bool process_fork_has_streams(void) {
+    return libc_streams_lock != NULL && &__libc_single_threaded != NULL &&
+           __libc_single_threaded == 0;
+}
 
 static bool process_fork_interrupts(const struct process *process) {
     return os_lock_is_mine(&process->arenas.lock) || os_lock_is_mine(&process->map.lock) ||
@@ -21,6 +38,10 @@ static bool process_fork_interrupts(const struct process *process) {
 
 static void process_fork_prepare(void) {
     struct process *const process = process_ready();
+    const bool streams = process_fork_has_streams();
+    if (streams) {
+        libc_streams_lock();
+    }
     const bool hurried = process_fork_interrupts(process);
     worker_fork_prepare(&process->worker, hurried);
     os_lock_take_for_fork(&process->start_lock, hurried);
@@ -28,17 +49,22 @@ static void process_fork_prepare(void) {
     os_lock_take_for_fork(&process->thins.lock, hurried);
     arena_fork_prepare(&process->arenas, hurried);
     process_shed_fork_prepare(&process->shed, hurried);
+    process->fork_holds_streams = streams;
     atomic_store_explicit(&process->os.has_forked, true, memory_order_relaxed);
 }
 
 static void process_fork_parent(void) {
     struct process *const process = process_ready();
+    const bool streams = process->fork_holds_streams;
     process_shed_fork_parent(&process->shed);
     arena_fork_parent(&process->arenas);
     os_lock_drop_after_fork(&process->thins.lock);
     os_lock_drop_after_fork(&process->fallback_lock);
     os_lock_drop_after_fork(&process->start_lock);
     worker_fork_parent(&process->worker);
+    if (streams) {
+        libc_streams_unlock();
+    }
 }
 
 static void process_fork_child(void) {

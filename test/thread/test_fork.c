@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Fork beside busy threads: the child allocates, starts a thread and forks again; the program's own
-// fork handlers allocate, registered before the allocator was loaded (.preinit_array) and after.
+// fork handlers allocate, registered before the allocator was loaded (.preinit_array) and after; streams
+// are read and flushed meanwhile.
 // A hang shows as SIGALRM in the child. Built for both families (see support/family.h).
 #include "../support/family.h"
 #include "../support/suite.h"
@@ -9,6 +10,7 @@
 #include <signal.h>
 #include <stdatomic.h>
 #include <sys/wait.h>
+#include <time.h>
 
 enum { BUSY_THREADS = 4, FORKS = 400, CHILD_SECONDS = 20 };
 
@@ -180,6 +182,91 @@ static void fork_handlers_may_allocate(void **state)
     atomic_store(&handlers_on, false);
 }
 
+// ---- Streams ---------------------------------------------------------------------------------------
+//
+// A thread flushes all streams: it holds libc's list of them and waits for one that is being read, whose
+// reader allocates; fork wants the list as well, and the allocator's locks.
+
+enum { READERS = 3 };
+
+static ssize_t read_and_allocate(void *cookie, char *buffer, size_t size)
+{
+    (void)cookie;
+    for (int i = 0; i < 50; i++) {
+        fam_free(fam_malloc(300 * KIB));
+    }
+    memset(buffer, 'x', size);
+    return (ssize_t)size;
+}
+
+// So that others get the locks as well, which are not fair.
+static void pause_briefly(void)
+{
+    nanosleep(&(struct timespec){.tv_nsec = 20000}, NULL);
+}
+
+static void *read_stream(void *argument)
+{
+    (void)argument;
+    FILE *const stream = fopencookie(NULL, "r", (cookie_io_functions_t){.read = read_and_allocate});
+    CHECK(stream != NULL, "fopencookie");
+    setvbuf(stream, NULL, _IONBF, 0);
+    pthread_barrier_wait(&all_started);
+    while (!atomic_load_explicit(&busy_stop, memory_order_relaxed)) {
+        CHECK(getc(stream) == 'x', "getc");
+        pause_briefly();
+    }
+    fclose(stream);
+    return NULL;
+}
+
+static void *flush_all(void *argument)
+{
+    (void)argument;
+    pthread_barrier_wait(&all_started);
+    while (!atomic_load_explicit(&busy_stop, memory_order_relaxed)) {
+        fflush(NULL);
+        pause_briefly();
+    }
+    return NULL;
+}
+
+static void *flush_once(void *argument)
+{
+    fflush(NULL);
+    return argument;
+}
+
+static void forks_beside_threads_that_read_and_flush_streams(void **state)
+{
+    (void)state;
+    pthread_t threads[READERS + 1];
+    atomic_store(&busy_stop, false);
+    pthread_barrier_init(&all_started, NULL, COUNT_OF(threads) + 1);
+    for (size_t i = 0; i < COUNT_OF(threads); i++) {
+        CHECK(pthread_create(&threads[i], NULL, i < READERS ? read_stream : flush_all, NULL) == 0, "pthread_create");
+    }
+    pthread_barrier_wait(&all_started);
+    for (size_t number = 0; number < SCALED((size_t)FORKS); number++) {
+        const pid_t child = fork();
+        CHECK(child >= 0, "fork %zu", number);
+        if (child == 0) {
+            alarm(CHILD_SECONDS);
+            pthread_t thread; // another one: its own may take the list again while it holds it
+            CHECK(pthread_create(&thread, NULL, flush_once, NULL) == 0, "pthread_create");
+            CHECK(pthread_join(thread, NULL) == 0, "pthread_join");
+            _exit(0);
+        }
+        expect_clean_exit(child);
+    }
+    atomic_store(&busy_stop, true);
+    for (size_t i = 0; i < COUNT_OF(threads); i++) {
+        pthread_join(threads[i], NULL);
+    }
+}
+
+// ---- No handlers -----------------------------------------------------------------------------------
+
 // _Fork runs no handlers at all: the child of a single-threaded moment must still allocate.
 static void a_child_without_handlers_allocates(void **state)
 {
@@ -204,6 +291,7 @@ int main(void)
         cmocka_unit_test(a_child_without_handlers_allocates),
         cmocka_unit_test(four_hundred_forks_beside_busy_threads),
         cmocka_unit_test(fork_handlers_may_allocate),
+        cmocka_unit_test(forks_beside_threads_that_read_and_flush_streams),
     };
     return suite_run(tests);
 }
