@@ -118,7 +118,7 @@ static bool heap_is_freed_elsewhere(const struct slab_remote *remote, size_t cap
                heap_near_whole(whole, capacity);
 }
 
-// Takes the post of a slab that is nobody's off its heap's stack, if it is the one on top: where the
+// Takes the post of a slab that is nobody's off its heap's stack, if it is on top: where the
 // heap's thread sleeps it would stay there, and whoever has the slab next would hear of no free in
 // it. It cannot be pushed again meanwhile, so what follows it is as it was if it is still on top.
 static void heap_unpost(struct heap *heap, struct slab_remote *remote) {
