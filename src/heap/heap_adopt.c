@@ -6,9 +6,9 @@
 //          ended first comes first, but for one heap with few slabs. For while a thread owns slabs
 //          and waits for a processor, nobody else has the use of what is freed in them; in an
 //          abandoned heap all have, and the longer it is that, the more of it is free.
-// Holds    a heap on that queue is ABANDONED or, for a moment (in a child of fork: for ever),
-//          CLAIMED; heaps are never unmapped,
-//          so a stale pointer read from the queue still points to a heap.
+// Holds    a heap on that queue is ABANDONED or, for a moment, CLAIMED; in a child of fork, maybe
+//          for ever. Heaps are never unmapped, so a stale pointer read from the queue still points
+//          to a heap.
 #include "heap/heap.h"
 
 #include "heap/heap_gate.h"
