@@ -11,7 +11,7 @@ declare -A packages=(
     [override]="python3 libpython3.11-testsuite sqlite3 redis-server redis-tools gcc g++ make git
         nodejs openjdk-17-jdk-headless perl lua5.4 z3 ripgrep fd-find postgresql nginx bash tar
         xz-utils zstd bzip2 openssl cmake ninja-build googletest binutils-source ruby gawk
-        libjemalloc2"
+        libjemalloc2 php-cli php-xml php-sqlite3 php-mbstring"
     [bench]="gcc g++ git redis-server redis-tools lua5.4 z3 sqlite3 python3 perl nodejs
         libleveldb1d librocksdb7.8 libjemalloc2 libmimalloc2.0 libtcmalloc-minimal4 libtbbmalloc2"
     [arm64]="gcc-aarch64-linux-gnu g++-aarch64-linux-gnu libc6-dev-arm64-cross qemu-user-static"

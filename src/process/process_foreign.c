@@ -72,24 +72,26 @@ static bool foreign_is_libc(const struct process *process, uintptr_t address) {
     return false;
 }
 
+// By the name that stays libc's (preload_dlopen.c).
 MALLOW_INTERNAL bool process_foreign_free(struct process *process, void *block) {
     if (dlsym == NULL || !foreign_is_libc(process, (uintptr_t)block)) {
         return false;
     }
-    void (*next_free)(void *) = NULL;
-    *(void **)&next_free = dlsym(RTLD_NEXT, "free");
-    if (next_free == NULL) {
+    void (*libc_free)(void *) = NULL;
+    *(void **)&libc_free = dlsym(RTLD_NEXT, "__libc_free");
+    if (libc_free == NULL) {
         return false;
     }
-    next_free(block);
+    libc_free(block);
     return true;
 }
 
+// Of a block that is not mapped by itself, the next one's first word is its own.
 MALLOW_INTERNAL size_t process_foreign_size(struct process *process, void *block) {
     if (dlsym == NULL || !foreign_is_libc(process, (uintptr_t)block)) {
         return 0;
     }
-    size_t (*next_size)(void *) = NULL;
-    *(void **)&next_size = dlsym(RTLD_NEXT, "malloc_usable_size");
-    return next_size != NULL ? next_size(block) : 0;
+    const size_t field = ((const size_t *)block)[-1];
+    const size_t own = (field & LIBC_MAPPED) != 0 ? 16 : 8;
+    return (field & ~(size_t)LIBC_FLAGS) - own;
 }

@@ -63,8 +63,15 @@ mallow_add(hostile.second_copy "check;plain" second_copy $<TARGET_FILE:mallow>)
 
 add_library(deepbind_plugin MODULE hostile/deepbind_plugin.c)
 target_link_libraries(deepbind_plugin PRIVATE test_flags)
+add_library(deepbind_beside MODULE hostile/deepbind_beside.c)
+target_link_libraries(deepbind_beside PRIVATE test_flags)
+set_target_properties(deepbind_beside PROPERTIES
+                      LIBRARY_OUTPUT_DIRECTORY ${CMAKE_LIBRARY_OUTPUT_DIRECTORY}/beside)
+set_target_properties(deepbind_plugin PROPERTIES BUILD_RPATH "$ORIGIN/beside")
+target_link_options(deepbind_plugin PRIVATE -Wl,--enable-new-dtags)
 mallow_program(deepbind hostile/deepbind.c)
-mallow_add(hostile.deepbind "check;plain" deepbind $<TARGET_FILE:deepbind_plugin>)
+mallow_add(hostile.deepbind "check;plain" deepbind $<TARGET_FILE:deepbind_plugin>
+           $<TARGET_FILE_NAME:deepbind_beside>)
 add_library(late_run_time_plugin MODULE hostile/late_run_time_plugin.cc)
 target_link_libraries(late_run_time_plugin PRIVATE test_flags)
 set_target_properties(late_run_time_plugin PROPERTIES CXX_STANDARD 20)

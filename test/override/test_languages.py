@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: MIT
-"""Language run-times with allocation habits of their own: node, java, perl, lua, ruby, awk, bash.
+"""Language run-times with allocation habits of their own: node, java, perl, lua, ruby, awk, bash,
+php, which opens its extensions with RTLD_DEEPBIND.
 
 The programs are in programs/; each prints check sums of what it computed.
 """
@@ -38,6 +39,9 @@ class Languages(OverrideCase):
 
     def test_ruby_with_threads_and_compaction(self):
         self.run_program("ruby", "workload.rb")
+
+    def test_php_with_extensions(self):
+        self.run_program("php", "workload.php")
 
     def test_awk(self):
         self.run_program("gawk", "workload.awk", "-f")

@@ -48,7 +48,7 @@ class Layers(TreeTest):
         self.assertEqual(self.rules(found), ["include", "layer"])
 
     def test_unity_order(self):
-        for path in ("src/base/a.c", "src/heap/b.c", "src/heap/c.c"):
+        for path in ("src/base/a.c", "src/heap/b.c", "src/heap/c.c", "src/preload/d.c"):
             self.write(path, "")
         self.write("src/all.c", '#include "base/a.c"\n#include "heap/b.c"\n#include "heap/c.c"\n')
         self.assertEqual(tidy_layers.check_unity_order(self.root, self.layers()), [])
