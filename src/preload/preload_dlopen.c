@@ -13,7 +13,7 @@
 //          libc's own malloc stays reachable as __libc_malloc and its kin.
 // Threads  any; entries are changed while the dynamic linker's lock is held.
 #ifndef _GNU_SOURCE
-#define _GNU_SOURCE // dlmopen, dl_iterate_phdr
+#define _GNU_SOURCE // RTLD_NEXT, dl_iterate_phdr
 #endif
 #include <dlfcn.h>
 #include <gnu/lib-names.h>
@@ -126,5 +126,7 @@ __attribute__((visibility("default"))) void *dlopen(const char *file, int mode) 
     if (unlikely((mode & RTLD_DEEPBIND) != 0)) {
         (void)dl_iterate_phdr(preload_visit, NULL);
     }
-    return dlmopen(LM_ID_BASE, file, mode);
+    void *(*next_dlopen)(const char *, int) = NULL;
+    *(void **)&next_dlopen = dlsym(RTLD_NEXT, "dlopen"); // libc's, or one that is preloaded as well
+    return next_dlopen(file, mode);
 }
