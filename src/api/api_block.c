@@ -29,7 +29,7 @@ MALLOW_INTERNAL void api_check_size(const void *block, size_t size, size_t align
         fatal_misuse("wrong size in a sized free of", (uintptr_t)block,
                      "the block is smaller than the size that was stated");
     }
-    if (alignment == 0 || ((uintptr_t)block & (alignment - 1)) != 0) {
+    if (!bits_is_power_of_two(alignment) || ((uintptr_t)block & (alignment - 1)) != 0) {
         fatal_misuse("wrong alignment in a sized free of", (uintptr_t)block,
                      "the block does not have the alignment that was stated");
     }

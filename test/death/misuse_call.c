@@ -72,6 +72,11 @@ void free_aligned_sized_with_more_alignment(void)
     free_aligned_sized(victim.block, alignment, victim.size);
 }
 
+void free_aligned_sized_with_an_alignment_that_is_none(void)
+{
+    free_aligned_sized(victim.block, 12, victim.size); // no block's address has a bit of 11
+}
+
 void usable_size_of_static_data(void)
 {
     (void)malloc_usable_size(hidden(victim.static_data + 64));
