@@ -243,8 +243,7 @@ static void option_format(const struct process_options *options, unsigned index,
     } else if (option_rows[index].type == OPTION_LIMIT &&
                (options->values[index] & PROCESS_OPTION_SHARE) == 0) {
         format_size(out, options->values[index]);
-    } else if (option_rows[index].type == OPTION_LIMIT ||
-               option_rows[index].type == OPTION_PERCENT) {
+    } else if (option_rows[index].type == OPTION_LIMIT) {
         format_unsigned(out, options->values[index] & ~PROCESS_OPTION_SHARE);
         format_text(out, "%");
     } else {

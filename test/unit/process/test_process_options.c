@@ -56,6 +56,7 @@ CASE(every_row_has_a_name_a_variable_and_a_default_that_its_parser_takes) {
         }
         assert_true(strlen(row->help) > 10);
         assert_non_null(process_options_get(&options, row->name, buffer, sizeof buffer));
+        assert_string_equal(buffer, row->default_text); // as it is documented
         if (row->settable == OPTION_ALWAYS) {
             assert_int_equal(process_options_set(&options, row->name, row->default_text), 0);
         }
@@ -232,6 +233,10 @@ CASE(a_value_reads_back_as_it_was_set) {
     char buffer[32];
     assert_int_equal(process_options_set(&options, "limit", "4194305"), 0);
     assert_string_equal(process_options_get(&options, "limit", buffer, 32), "4194305");
+    assert_int_equal(process_options_set(&options, "limit", "80%"), 0);
+    assert_string_equal(process_options_get(&options, "limit", buffer, 32), "80%");
+    assert_int_equal(process_options_set(&options, "pressure", "10"), 0);
+    assert_string_equal(process_options_get(&options, "pressure", buffer, 32), "10");
 }
 
 CASE(printing_gives_one_line_an_option) {
