@@ -26,6 +26,8 @@ VALUES = {
     "LIMIT": "`0` (none), a size as above from `4M` on, or a share from `1%` to `100%`",
     "PERCENT": "a percentage from `0` to `100`",
 }
+WORDS = re.compile(r"\w+(\|\w+)+")  # the unit of an option that takes only these
+RANGE = re.compile(r"(\w+)\.\.(\w+)")  # of one that takes only sizes in between
 WHEN = {"ALWAYS": "always", "START": "at start"}
 HEADINGS = (
     "Purpose",
@@ -60,6 +62,15 @@ def option_table(rows):
     return "\n".join(lines) + "\n"
 
 
+def values(row):
+    """Which values an option takes, in words."""
+    if WORDS.fullmatch(row["unit"]):
+        return "`" + row["unit"].replace("|", "` or `") + "`"
+    if limits := RANGE.fullmatch(row["unit"]):
+        return f"{VALUES[row['type']]}, from `{limits[1]}` to `{limits[2]}`"
+    return VALUES[row["type"]]
+
+
 def options_page(rows):
     parts = [
         "# Options\n\n" + NOTE.format(source="src/options.def"),
@@ -73,7 +84,7 @@ def options_page(rows):
         default = f"`{row['default']}`" if row["default"] else "none"
         parts.append(
             f"\n## `MALLOW_{row['name'].upper()}`\n\n{row['help'][0].upper()}{row['help'][1:]}.\n\n"
-            f"- Values: {VALUES[row['type']]}\n- Default: {default}\n"
+            f"- Values: {values(row)}\n- Default: {default}\n"
             f"- Settable: {WHEN[row['settable']]}\n"
         )
     return "".join(parts)

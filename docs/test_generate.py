@@ -54,6 +54,14 @@ class Generate(unittest.TestCase):
         self.write("src/options.def", OPTION + OPTION.replace("stats", "more"))
         self.assertEqual(sorted(self.findings()), ["README.md", "options.md"])
 
+    def test_words_and_ranges_are_named_as_values(self):
+        words = OPTION.replace('SWITCH, "0", ""', 'TEXT, "a", "a|b"')
+        sizes = OPTION.replace('SWITCH, "0", ""', 'SIZE, "1M", "64K..1M"')
+        self.write("src/options.def", words + sizes.replace("stats", "most"))
+        page = generate.options_page(generate.read_options())
+        self.assertIn("- Values: `a` or `b`\n", page)
+        self.assertIn(", from `64K` to `1M`\n", page)
+
     def test_a_new_function_makes_the_list_of_symbols_differ(self):
         self.write("include/mallow/mallow.h", "MW_API void mw_two(void);\n")
         self.assertEqual(self.findings(), ["symbols.md"])

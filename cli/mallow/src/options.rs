@@ -34,7 +34,7 @@ pub struct LibraryOption {
     pub kind: Kind,
     /// The default as it would be written.
     pub default: &'static str,
-    /// Unit, possibly empty.
+    /// Unit, possibly empty; `a|b`: only these words; `64K..1M`: only these sizes.
     pub unit: &'static str,
     /// One sentence.
     pub help: &'static str,
@@ -71,6 +71,14 @@ pub fn bytes(text: &str) -> Option<u64> {
     digits.parse::<u64>().ok()?.checked_mul(1 << shift)
 }
 
+/// Whether the value is among the words or in the range that the unit stands for, if it does.
+fn is_among(unit: &str, value: &str) -> bool {
+    match unit.split_once("..") {
+        Some((least, most)) => bytes(least) <= bytes(value) && bytes(value) <= bytes(most),
+        None => !unit.contains('|') || unit.split('|').any(|word| word.eq_ignore_ascii_case(value)),
+    }
+}
+
 /// Checks a value as the library would; the error names option and value.
 pub fn check(option: &LibraryOption, value: &str) -> Result<(), String> {
     let number = |text: &str| !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit());
@@ -89,16 +97,20 @@ pub fn check(option: &LibraryOption, value: &str) -> Result<(), String> {
         },
         Kind::Percent => percent(value.strip_suffix('%').unwrap_or(value)),
     };
-    if good {
+    if good && is_among(option.unit, value) {
         return Ok(());
     }
     let wanted = match option.kind {
-        Kind::Switch => "0, 1, on, off, yes, no, true or false",
-        Kind::Size => SIZE_WANTED,
-        Kind::Text => "at most 255 bytes",
-        Kind::Limit => "0, a size from 4M on, or a share from 1% to 100%",
-        Kind::Percent => "a percentage from 0 to 100",
-        _ => "a number",
+        Kind::Switch => "0, 1, on, off, yes, no, true or false".into(),
+        Kind::Size => match option.unit.split_once("..") {
+            Some((least, most)) => format!("{SIZE_WANTED}, from {least} to {most}"),
+            None => SIZE_WANTED.into(),
+        },
+        Kind::Text if option.unit.contains('|') => option.unit.replace('|', " or "),
+        Kind::Text => "at most 255 bytes".into(),
+        Kind::Limit => "0, a size from 4M on, or a share from 1% to 100%".into(),
+        Kind::Percent => "a percentage from 0 to 100".into(),
+        Kind::Count => String::from("a number"),
     };
     Err(format!(
         "option --{}: bad value '{value}': wanted {wanted}",
@@ -218,6 +230,35 @@ mod tests {
                     error.contains("--an-option") && error.contains(&format!("'{value}'")),
                     "{error}"
                 );
+            }
+        }
+    }
+
+    #[test]
+    fn words_and_ranges_are_those_of_the_unit() {
+        for (kind, unit, good, bad) in [
+            (
+                Kind::Text,
+                "default|realtime",
+                vec!["default", "Realtime"],
+                vec!["", "real", "default|realtime"],
+            ),
+            (
+                Kind::Size,
+                "64K..1M",
+                vec!["64K", "65536", "1M"],
+                vec!["", "65535", "1025K", "-1"],
+            ),
+        ] {
+            let option = LibraryOption {
+                unit,
+                ..option(kind)
+            };
+            for value in good {
+                assert_eq!(check(&option, value), Ok(()), "{unit} {value}");
+            }
+            for value in bad {
+                assert!(check(&option, value).is_err(), "{unit} {value}");
             }
         }
     }

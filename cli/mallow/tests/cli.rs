@@ -129,6 +129,13 @@ fn run_fails_clearly() {
     let negative = mallow(&["run", "--huge-cache", "-1", "--", "true"]);
     assert_eq!(code(&negative), 2);
     assert!(said(&negative).contains("--huge-cache") && said(&negative).contains("'-1'"));
+    let mode = mallow(&["run", "--mode", "banana", "--", "echo", "started"]);
+    assert_eq!((code(&mode), printed(&mode).as_str()), (2, ""));
+    assert!(said(&mode).contains("--mode: bad value 'banana': wanted default or realtime"));
+    let threshold = mallow(&["run", "--huge-threshold", "2M", "--", "echo", "started"]);
+    assert_eq!((code(&threshold), printed(&threshold).as_str()), (2, ""));
+    assert!(said(&threshold).contains("--huge-threshold: bad value '2M': wanted"));
+    assert!(said(&threshold).contains("from 64K to 1M"));
     let option = mallow(&["run", "--hugecache", "1", "--", "true"]);
     assert_eq!(code(&option), 2);
     assert!(said(&option).contains("--hugecache"));
