@@ -132,6 +132,12 @@ fn every_preset_can_be_planned_and_sized() {
             said(&output)
         );
     }
+    let sized = mallow(&["pool", "plan", "--preset", "list", "--size", "4M"]);
+    assert_eq!(
+        (sized.status.code(), printed(&sized).as_str()),
+        (Some(2), "")
+    );
+    assert!(said(&sized).contains("--size") && said(&sized).contains("list"));
     let unknown = mallow(&["pool", "plan", "--preset", "fastest"]);
     assert_eq!(unknown.status.code(), Some(2));
     assert!(said(&unknown).contains("'fastest'") && said(&unknown).contains("balanced"));

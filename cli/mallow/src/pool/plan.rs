@@ -238,6 +238,11 @@ pub fn main(matches: &ArgMatches) -> Result<u8, Failure> {
         return from_trace::main(trace, matches, with_code);
     }
     if matches.get_one::<String>("preset").map(String::as_str) == Some("list") {
+        if matches.contains_id("size") {
+            return Err(Failure::usage(
+                "option --size: --preset list only names the presets",
+            ));
+        }
         print!("{}", list_presets());
         return Ok(0);
     }
