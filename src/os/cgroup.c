@@ -2,6 +2,7 @@
 // Cgroup: see cgroup.h.
 #include "os/cgroup.h"
 
+#include "base/bits.h"
 #include "base/format.h"
 
 // Version 1 writes "no limit" as the largest number of whole pages.
@@ -159,17 +160,56 @@ static bool cgroup_mount_parse(char *line, struct cgroup_mount *mount) {
 
 // ---- Limits -------------------------------------------------------------------------------------
 
-static void cgroup_limit_read(const char *folder, const char *file, uint64_t *limit) {
+// The number that a file holds; UINT64_MAX: none, "max", or version 1's word for that.
+static uint64_t cgroup_number_read(const char *folder, const char *file) {
     char path[OS_PATH_BYTES];
     char line[OS_LINE_BYTES];
     if (!path_join(path, folder, "/", file) || !os_read_first_line(path, line)) {
-        return;
+        return UINT64_MAX;
     }
     const char *at = line;
     uint64_t value;
-    if (os_take_number(&at, &value) && *at == '\0' && value < CGROUP_NO_LIMIT && value < *limit) {
-        *limit = value; // otherwise "max"
+    return os_take_number(&at, &value) && *at == '\0' && value < CGROUP_NO_LIMIT ? value
+                                                                                : UINT64_MAX;
+}
+
+// The sum of those rows `NAME NUMBER` of a file that have one of two names; 0 if there are none.
+static uint64_t rows_sum(const char *path, const char *one, const char *other) {
+    struct os_reader reader;
+    char line[OS_LINE_BYTES];
+    uint64_t sum = 0;
+    if (!os_reader_open(&reader, path)) {
+        return 0;
     }
+    while (os_reader_line(&reader, line)) {
+        char *at = line;
+        const char *const name = take_field(&at, ' ');
+        while (at != NULL && *at == ' ') {
+            at++;
+        }
+        const char *number = at;
+        uint64_t value;
+        if ((format_same(name, one) || format_same(name, other)) && number != NULL &&
+            os_take_number(&number, &value)) {
+            sum += bits_min(value, UINT64_MAX - sum);
+        }
+    }
+    os_reader_close(&reader);
+    return sum;
+}
+
+// What the group's limit leaves beside what is in use and is no page of a file.
+static uint64_t cgroup_free_read(const char *folder, bool unified, uint64_t limit) {
+    char path[OS_PATH_BYTES];
+    const uint64_t used =
+        cgroup_number_read(folder, unified ? "memory.current" : "memory.usage_in_bytes");
+    if (used == UINT64_MAX || !path_join(path, folder, "/memory.stat", "")) {
+        return limit;
+    }
+    const uint64_t files = unified ? rows_sum(path, "inactive_file", "active_file")
+                                   : rows_sum(path, "total_inactive_file", "total_active_file");
+    const uint64_t kept = used - bits_min(files, used);
+    return limit - bits_min(kept, limit);
 }
 
 static bool path_is_readable(const char *path) {
@@ -185,11 +225,13 @@ static void cgroup_walk(char *folder, size_t top_length, bool unified, struct os
     }
     for (size_t length = text_length(folder); length >= top_length;) {
         folder[length] = '\0';
-        if (unified) {
-            cgroup_limit_read(folder, "memory.max", &group->limit_bytes);
-            cgroup_limit_read(folder, "memory.high", &group->limit_bytes);
-        } else {
-            cgroup_limit_read(folder, "memory.limit_in_bytes", &group->limit_bytes);
+        const uint64_t limit = unified ? bits_min(cgroup_number_read(folder, "memory.max"),
+                                                  cgroup_number_read(folder, "memory.high"))
+                                       : cgroup_number_read(folder, "memory.limit_in_bytes");
+        if (limit != UINT64_MAX) {
+            const uint64_t left = cgroup_free_read(folder, unified, limit);
+            group->limit_bytes = bits_min(group->limit_bytes, limit);
+            group->free_bytes = bits_min(group->free_bytes, left);
         }
         if (length == top_length) {
             break;
@@ -229,6 +271,7 @@ MALLOW_INTERNAL void os_cgroup_read(const char *root, struct os_cgroup *group) {
     struct cgroup_paths paths;
     char path[OS_PATH_BYTES];
     group->limit_bytes = UINT64_MAX;
+    group->free_bytes = UINT64_MAX;
     group->pressure_path[0] = '\0';
     cgroup_paths_read(root, &paths);
     cgroup_limits_read(root, &paths, group);
@@ -256,6 +299,14 @@ MALLOW_INTERNAL uint64_t os_machine_memory(const char *root) {
     }
     uint64_t kibibytes;
     return os_take_number(&at, &kibibytes) && kibibytes < UINT64_MAX >> 10 ? kibibytes << 10 : 0;
+}
+
+MALLOW_INTERNAL uint64_t os_machine_free(const char *root) {
+    static const char name[] = "MemAvailable:";
+    char path[OS_PATH_BYTES];
+    const uint64_t kibibytes =
+        path_join(path, root, "/proc/meminfo", "") ? rows_sum(path, name, name) : 0;
+    return kibibytes != 0 && kibibytes < UINT64_MAX >> 10 ? kibibytes << 10 : UINT64_MAX;
 }
 
 // some avg10=0.00 avg60=0.00 avg300=0.00 total=12345

@@ -7,8 +7,10 @@
 //          one that sets no limit.
 //
 // Version 2: the least of memory.max and memory.high of the group and of those above it. Version 1:
-// the least memory.limit_in_bytes. The groups are named by /proc/self/cgroup, their folders found
-// by /proc/self/mountinfo; in a container the mount may show a part of the tree only.
+// the least memory.limit_in_bytes. Free is what such a limit leaves beside the group's use, but for
+// pages of files, which the kernel drops when it needs them. The groups are named by
+// /proc/self/cgroup, their folders found by /proc/self/mountinfo; in a container the mount may show
+// a part of the tree only.
 #ifndef MALLOW_OS_CGROUP_H
 #define MALLOW_OS_CGROUP_H
 
@@ -16,6 +18,7 @@
 
 struct os_cgroup {
     uint64_t limit_bytes;              // UINT64_MAX: none
+    uint64_t free_bytes;               // of the group that has least; UINT64_MAX: no limit
     char pressure_path[OS_PATH_BYTES]; // the group's, else the machine's; "" if neither is readable
 };
 
@@ -24,6 +27,9 @@ MALLOW_INTERNAL void os_cgroup_read(const char *root, struct os_cgroup *group);
 
 // All memory of the machine, from /proc/meminfo; 0 if unreadable.
 MALLOW_INTERNAL uint64_t os_machine_memory(const char *root);
+
+// What of it can be had without swapping (MemAvailable); UINT64_MAX if unreadable.
+MALLOW_INTERNAL uint64_t os_machine_free(const char *root);
 
 // Microseconds, since start of the machine or group, in which some task waited for memory, from a
 // pressure file (PSI); false if unreadable.

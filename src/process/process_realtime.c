@@ -22,6 +22,16 @@ static void realtime_complain(const char *what, uint64_t bytes) {
     os_tell(2, line, bits_min(out.wanted, sizeof line - 1));
 }
 
+static void realtime_complain_of_free(uint64_t free_bytes, uint64_t wanted) {
+    char what[100];
+    struct format out;
+    format_init(&out, what, sizeof what);
+    format_text(&out, "only ");
+    format_bytes(&out, free_bytes);
+    format_text(&out, " of memory is free, and half of that brought in, of");
+    realtime_complain(what, wanted);
+}
+
 MALLOW_INTERNAL bool process_is_realtime(const struct process *process) {
     return format_same_ignoring_case(process_option_text(&process->options, mode), "realtime");
 }
@@ -35,27 +45,32 @@ static uint64_t realtime_fit(const struct process *process, uint64_t wanted) {
     return hard == UINT64_MAX ? wanted : bits_min(wanted, hard > beside ? hard - beside : 0);
 }
 
-MALLOW_INTERNAL void process_start_realtime(struct process *process) {
-    const char *const mode = process_option_text(&process->options, mode);
-    if (!process_is_realtime(process)) {
-        if (!format_same_ignoring_case(mode, "default")) {
-            process_options_complain(&process->options, PROCESS_OPTION_mode,
-                                     ": default or realtime; the default stays\n");
-            static const char standard[] = "default";
-            __builtin_memcpy(process_option_text(&process->options, mode), standard,
-                             sizeof standard);
-        }
-        return;
-    }
+// What is free in the machine and in the cgroup: for more than that the kernel would have to kill.
+static uint64_t realtime_free(const struct process *process) {
+    const char *const root = process_option_text(&process->options, system_root);
+    struct os_cgroup group;
+    os_cgroup_read(root, &group);
+    return bits_min(group.free_bytes, os_machine_free(root));
+}
+
+// Apart, since programs in other modes do without its code.
+static MALLOW_NOINLINE void realtime_take(struct process *process) {
     const uint64_t wanted = process_option(&process->options, realtime_reserve);
+    const uint64_t fits = realtime_fit(process, wanted);
+    const uint64_t free_bytes = realtime_free(process);
+    // A sixteenth is for the tables and for everyone else. Who asks for more than the rest is wrong
+    // about the machine, and is not to have nearly all of it: half is left.
+    const bool is_free = fits <= free_bytes - free_bytes / 16;
     bool locked = true;
-    const size_t got = arena_set_fix(&process->arenas, realtime_fit(process, wanted),
+    const size_t got = arena_set_fix(&process->arenas, is_free ? fits : free_bytes / 2,
                                      &process->reserve, &locked);
     const bool meta = meta_fix(&process->meta, REALTIME_META_BYTES, &locked);
     const bool state = os_bring_in((uintptr_t)process, sizeof *process, &locked);
     os_bring_in_image(&locked);
     if (got == 0) {
         realtime_complain("every request for a block will fail:", wanted);
+    } else if (!is_free) {
+        realtime_complain_of_free(free_bytes, wanted);
     } else if (got < wanted || !meta || !state) {
         realtime_complain("not all could be reserved and brought in of", wanted);
     } else if (!locked) {
@@ -66,4 +81,16 @@ MALLOW_INTERNAL void process_start_realtime(struct process *process) {
     process->huges.cache.limit = 0;
     process->shared.large_bytes_max = MALLOW_LARGE_BYTES_MAX; // no block has a mapping of its own
     process->os.sealed = true;
+}
+
+MALLOW_INTERNAL void process_start_realtime(struct process *process) {
+    const char *const mode = process_option_text(&process->options, mode);
+    if (process_is_realtime(process)) {
+        realtime_take(process);
+    } else if (!format_same_ignoring_case(mode, "default")) {
+        process_options_complain(&process->options, PROCESS_OPTION_mode,
+                                 ": default or realtime; the default stays\n");
+        static const char standard[] = "default";
+        __builtin_memcpy(process_option_text(&process->options, mode), standard, sizeof standard);
+    }
 }

@@ -80,6 +80,30 @@ class Environment(unittest.TestCase):
         self.assertEqual((done.returncode, done.stdout), (0, "hello\n"))
         self.assertRegex(done.stderr, r"\Amallow: realtime: [^\n]* MALLOW_REALTIME_RESERVE=1G\n\Z")
 
+    def test_realtime_takes_no_more_than_is_free(self):
+        # To bring in more would have the kernel kill for it: the machine's memory, or the group's.
+        stat = "anon 1\ninactive_file 33554432\nactive_file 16777216\n"
+        group = {"proc/self/cgroup": "0::/a\n", "proc/self/mountinfo": "9 1 0:6 / /sys/fs/cgroup rw - cgroup2 cgroup2 rw\n",
+                 "sys/fs/cgroup/a/memory.max": f"{100 << 20}\n", "sys/fs/cgroup/a/memory.current": f"{84 << 20}\n",
+                 "sys/fs/cgroup/a/memory.stat": stat}
+        much = {"proc/meminfo": "MemTotal: 67108864 kB\nMemFree: 1024 kB\nMemAvailable: 141312 kB\n"}
+        little = {"proc/meminfo": "MemTotal: 67108864 kB\nMemFree: 1024 kB\nMemAvailable: 65536 kB\n"}
+        for files, free in ((little, 64), ({**much, **group}, 64), ({**little, **group}, 64), (much, 0)):
+            with self.subTest(free=free, files=sorted(files)), tempfile.TemporaryDirectory() as root:
+                for name, text in files.items():
+                    path = pathlib.Path(root, name)
+                    path.parent.mkdir(parents=True, exist_ok=True)
+                    path.write_text(text)
+                done = run("/bin/cat", "/proc/self/status", MALLOW_MODE="realtime", MALLOW_REALTIME_RESERVE="128M",
+                           MALLOW_SYSTEM_ROOT=root)
+                resident = int(re.search(r"VmRSS:\s*(\d+) kB", done.stdout)[1]) >> 10
+                if free:
+                    self.assertRegex(done.stderr, r"\Amallow: realtime: [^\n]*only 64M of memory is free[^\n]* MALLOW_REALTIME_RESERVE=128M\n\Z")
+                    self.assertTrue(free // 2 <= resident < free // 2 + 12, resident)
+                else:
+                    self.assertNotIn("is free", done.stderr)
+                    self.assertGreater(resident, 126)
+
     def test_realtime_says_that_no_request_can_be_served(self):
         done = run("/bin/true", MALLOW_MODE="realtime", MALLOW_REALTIME_RESERVE="0")
         self.assertRegex(done.stderr, r"\Amallow: realtime: [^\n]* MALLOW_REALTIME_RESERVE=0\n")

@@ -119,6 +119,40 @@ CASE(both_versions_at_once_count_both) {
     assert_int_equal(limit(), 50 * MIB);
 }
 
+// What may be taken before the kernel would kill for it.
+static uint64_t free_bytes(void) {
+    os_cgroup_read(tree_root, &group);
+    return group.free_bytes;
+}
+
+CASE(free_is_what_is_neither_used_nor_files_of_the_tightest_group) {
+    system_is("0::/a/b\n", V2_MOUNT);
+    assert_int_equal(free_bytes(), UINT64_MAX);
+    tree_write("/sys/fs/cgroup/a/b/memory.current", "99999999\n"); // without a limit
+    assert_int_equal(free_bytes(), UINT64_MAX);
+    tree_write("/sys/fs/cgroup/a/memory.max", "104857600\n");
+    assert_int_equal(free_bytes(), 100 * MIB); // unreadable: nothing is used
+    tree_write("/sys/fs/cgroup/a/memory.current", "83886080\n");
+    assert_int_equal(free_bytes(), 20 * MIB);
+    tree_write("/sys/fs/cgroup/a/memory.stat", "anon 1\nfile 9\nfile_mapped 2\ninactive_file 31457280\n"
+                                               "active_file 10485760\nworkingset_refault_file 7\n");
+    assert_int_equal(free_bytes(), 60 * MIB);
+    tree_write("/sys/fs/cgroup/a/b/memory.high", "90000000\n");
+    assert_int_equal(free_bytes(), 0); // more used than that
+    tree_write("/sys/fs/cgroup/a/b/memory.stat", "inactive_file 999999999999\n"); // more than used
+    assert_int_equal(free_bytes(), 60 * MIB);
+}
+
+CASE(free_in_version_1_counts_the_groups_below_too) {
+    system_is("4:memory:/a\n", V1_MOUNT);
+    tree_write("/sys/fs/cgroup/memory/a/memory.limit_in_bytes", "104857600\n");
+    tree_write("/sys/fs/cgroup/memory/a/memory.usage_in_bytes", "83886080\n");
+    tree_write("/sys/fs/cgroup/memory/a/memory.stat", "inactive_file 1\nactive_file 1\n"
+                                                      "total_inactive_file 31457280\n"
+                                                      "total_active_file 10485760\n");
+    assert_int_equal(free_bytes(), 60 * MIB);
+}
+
 CASE(a_mount_point_with_blanks_is_understood) {
     system_is("0::/a\n", "29 23 0:26 / /my\\040cgroups\\134x rw - cgroup2 cgroup2 rw\n");
     tree_write("/my cgroups\\x/a/memory.max", "10485760\n");
@@ -180,6 +214,14 @@ CASE(the_machines_memory_is_read_in_bytes) {
     assert_int_equal(os_machine_memory(tree_root), 0);
 }
 
+CASE(what_the_machine_has_to_spare_is_read_in_bytes) {
+    assert_int_equal(os_machine_free(tree_root), UINT64_MAX);
+    tree_write("/proc/meminfo", "MemTotal: 9 kB\nMemFree: 8 kB\nMemAvailable:   24684712 kB\nBuffers: 1 kB\n");
+    assert_int_equal(os_machine_free(tree_root), UINT64_C(24684712) << 10);
+    tree_write("/proc/meminfo", "MemTotal: 9 kB\nMemFree: 8 kB\n");
+    assert_int_equal(os_machine_free(tree_root), UINT64_MAX);
+}
+
 #define GROUP_CASE(name) cmocka_unit_test_setup_teardown(name, begin, end)
 
 int main(void) {
@@ -189,10 +231,13 @@ int main(void) {
         GROUP_CASE(version_1_takes_the_least_limit_of_the_memory_controller),
         GROUP_CASE(in_a_container_the_mount_shows_the_group_itself),
         GROUP_CASE(both_versions_at_once_count_both),
+        GROUP_CASE(free_is_what_is_neither_used_nor_files_of_the_tightest_group),
+        GROUP_CASE(free_in_version_1_counts_the_groups_below_too),
         GROUP_CASE(a_mount_point_with_blanks_is_understood),
         GROUP_CASE(lines_of_any_form_do_no_harm),
         GROUP_CASE(pressure_is_the_groups_or_else_the_machines),
         GROUP_CASE(the_machines_memory_is_read_in_bytes),
+        GROUP_CASE(what_the_machine_has_to_spare_is_read_in_bytes),
     };
     return cmocka_run_group_tests(cases, NULL, NULL);
 }
