@@ -144,6 +144,26 @@ fn every_preset_can_be_planned_and_sized() {
 }
 
 #[test]
+fn what_belongs_to_a_trace_is_refused_without_one() {
+    let directory = scratch("of-a-trace");
+    let path = config(&directory, "pool_size=1M\nclass=16,100\n");
+    let out = directory.join("out.conf");
+    for arguments in [
+        vec!["--counts"],
+        vec!["--classes", "3"],
+        vec!["--max-size", "1K"],
+        vec!["--out", text(&out)],
+    ] {
+        for source in [vec![text(&path)], vec!["--preset", "hft"]] {
+            let words = [vec!["pool", "plan"], source, arguments.clone()].concat();
+            let output = mallow(&words);
+            assert_eq!(output.status.code(), Some(2), "{words:?}");
+            assert!(said(&output).contains(arguments[0]), "{}", said(&output));
+        }
+    }
+}
+
+#[test]
 fn errors_name_the_line_and_the_value() {
     let directory = scratch("errors");
     for (words, line, value) in [

@@ -11,6 +11,8 @@ use super::{from_trace, grouped, max_size_argument, parse_size};
 use crate::Failure;
 
 const PRESET_BYTES: usize = 1 << 20;
+/// What only a plan derived from a trace takes.
+const OF_A_TRACE: [&str; 4] = ["classes", "counts", "max-size", "out"];
 /// A configuration that cannot be is a result, not a failure of the tool.
 const REFUSED: i32 = 1;
 
@@ -61,26 +63,30 @@ pub fn command() -> Command {
                 .value_name("N")
                 .help("How many classes at most [default: the fewest within 5 % of the best of 32]")
                 .value_parser(clap::value_parser!(u64).range(1..=64))
-                .allow_negative_numbers(true)
-                .requires("from"),
+                .allow_negative_numbers(true),
         )
         .arg(
             Arg::new("counts")
                 .long("counts")
                 .help("Exact numbers of blocks instead of size and shares")
-                .action(ArgAction::SetTrue)
-                .requires("from"),
+                .action(ArgAction::SetTrue),
         )
-        .arg(max_size_argument().requires("from"))
+        .arg(max_size_argument())
         .arg(
             path(
                 "out",
                 "CONFIG",
                 "Where the configuration goes [default: printed]",
             )
-            .long("out")
-            .requires("from"),
+            .long("out"),
         )
+        // Beside a source of another kind clap would not miss the trace: that conflicts with it.
+        .mut_args(|arg| match OF_A_TRACE.contains(&arg.get_id().as_str()) {
+            true => arg
+                .requires("from")
+                .conflicts_with_all(["config", "preset"]),
+            false => arg,
+        })
         .arg(
             Arg::new("no-snippet")
                 .long("no-snippet")
