@@ -22,6 +22,7 @@ pub fn command() -> Command {
         .arg(
             Arg::new("file")
                 .value_name("TRACE")
+                .help("A trace of `mallow record`")
                 .required(true)
                 .value_parser(clap::value_parser!(PathBuf)),
         )
