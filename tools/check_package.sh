@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
 # Installs the library into a folder of its own and uses it in every way a program can: find_package
-# (shared, static, all static), the override object, pkg-config. Each says whose malloc it has.
+# (shared, static, all static), the override object, pkg-config, the one C file; the pools alone.
+# Each says whose malloc it has.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 stage=$PWD/build/package-check
@@ -25,6 +26,23 @@ int main(void)
     return owned ? 0 : 1;
 }
 EOT
+cat >"$stage/consumer/pools.c" <<'EOT'
+#include <mallow/pool.h>
+#include <stdio.h>
+static _Alignas(64) unsigned char memory[65536];
+int main(void)
+{
+    const struct mw_pool_class classes[] = {{.size_bytes = 64, .share_ppm = MW_POOL_PERCENT(100)}};
+    const struct mw_pool_config config = {
+        .classes = classes, .class_count = 1, .memory = memory, .pool_bytes = sizeof memory};
+    struct mw_pool *pool = NULL;
+    const enum mw_pool_status made = mw_pool_create_in(&config, &pool, NULL);
+    const enum mw_pool_status freed =
+        made == MW_POOL_OK ? mw_pool_free(pool, mw_pool_alloc(pool, 50)) : made;
+    printf("a pool, and a free in it: %s\n", mw_pool_status_text(freed));
+    return freed == MW_POOL_OK ? 0 : 1;
+}
+EOT
 cat >"$stage/consumer/CMakeLists.txt" <<'EOT'
 cmake_minimum_required(VERSION 3.25)
 project(consumer C)
@@ -39,17 +57,31 @@ target_include_directories(with_object PRIVATE ${headers})
 add_executable(all_static main.c)
 target_link_options(all_static PRIVATE -static)
 target_link_libraries(all_static PRIVATE mallow::static)
+add_executable(with_pool pools.c)
+target_link_libraries(with_pool PRIVATE mallow::pool)
 EOT
 
 passed=0
 cmake -S "$stage/consumer" -B "$stage/build" -DCMAKE_PREFIX_PATH="$stage/usr" >/dev/null
 cmake --build "$stage/build" >/dev/null
-for program in with_shared with_static with_object all_static; do
+for program in with_shared with_static with_object all_static with_pool; do
     echo "$program: $("$stage/build/$program")"
     passed=$((passed + 1))
 done
 
-# By hand: the flags of mallow.pc, which is relocatable; pkg-config itself may not be installed.
+# By hand. The flags of the one C file are those of docs/guide/linking.md.
+include=$stage/usr/include
+library=$(dirname "$(find "$stage/usr" -name libmallow-pool.a)")
+cc -o "$stage/pool_by_hand" -I"$include" "$stage/consumer/pools.c" -L"$library" -lmallow-pool
+echo "pool_by_hand: $("$stage/pool_by_hand")"
+cmake --build build --target amalgamation >/dev/null
+flags=$(sed -n '/one C file/s/.*flags: `\(.*\)`.*/\1/p' docs/guide/linking.md)
+# shellcheck disable=SC2086
+cc -o "$stage/one_file" $flags -I"$include" "$stage/consumer/main.c" build/mallow.c
+echo "one_file: $("$stage/one_file")"
+passed=$((passed + 2))
+
+# The flags of mallow.pc, which is relocatable; pkg-config itself may not be installed.
 if command -v pkg-config >/dev/null; then
     pc=$(dirname "$(find "$stage/usr" -name mallow.pc)")
     flags=$(PKG_CONFIG_PATH=$pc pkg-config --cflags --libs mallow)
