@@ -71,6 +71,14 @@ class Library(unittest.TestCase):
     def test_exports_nothing_else(self):
         self.assertEqual(exported() - public_functions() - override_names(), set())
 
+    def test_the_fast_paths_take_no_lock_and_make_no_atomic_operation(self):
+        # What is slow is in functions of its own. The operator stands for those that share its code.
+        for name in ("malloc", "free", "calloc", "realloc", "_Znwm", "_ZdlPv"):
+            code = output("objdump", "-d", "--no-show-raw-insn", f"--disassemble={name}", LIBRARY)
+            self.assertGreater(len(re.findall(r"^ +[0-9a-f]+:\t", code, re.M)), 5, name)
+            atomic = r"\t(lock .*|xchg .*\(.*|ld(a?x|add|set|clr|eor)\w* .*|st(l?x|add|set)\w* .*|casp?[ablh]* .*|swp\w* .*)$"
+            self.assertEqual(re.findall(atomic, code, re.M), [], name)
+
     def test_thread_local_storage_fits_into_one_cache_line(self):
         for line in output("readelf", "-lW", LIBRARY).splitlines():
             fields = line.split()
