@@ -4,10 +4,12 @@
 
     docs/generate.py            writes docs/guide/options.md, docs/guide/symbols.md and the README's table
     docs/generate.py --check    writes nothing; status 1 if one of them differs from the code, a layer's page
-                                lacks a heading, a page is too long, or a link leads nowhere
+                                lacks a heading, a page is too long, a link leads nowhere, or a script of ours
+                                that a page calls cannot be executed
 """
 
 import argparse
+import os
 import pathlib
 import re
 import sys
@@ -41,6 +43,8 @@ HEADINGS = (
 LINES_MAX = {"ARCHITECTURE.md": 400, "STYLE.md": 400, "HACKING.md": 150}
 DESIGN_LINES_MAX = 120
 README_PART = re.compile(r"(<!-- options:[^\n]*-->\n).*?(<!-- /options -->)", re.S)
+# A command of a page: an indented line that begins with a script of ours.
+COMMAND = re.compile(r"^    ((?:\.ci|bench|cli|docs|test|tools)/[\w./-]+)", re.M)
 LINK = re.compile(r"\[[^\]]*\]\(([^)#\s]+)(?:#[^)]*)?\)")
 
 
@@ -161,6 +165,9 @@ def check_pages():
         if limit is not None and text.count("\n") > limit:
             yield f"{name}: {text.count(chr(10))} lines, at most {limit}"
         prose = re.sub(r"```.*?```", "", text, flags=re.S)
+        for script in COMMAND.findall(text):
+            if not os.access(ROOT / script, os.X_OK):
+                yield f"{name}: the command {script} cannot be executed"
         for target in LINK.findall(prose):
             if "://" not in target and not (page.parent / target).exists():
                 yield f"{name}: the link to {target} leads nowhere"

@@ -82,6 +82,15 @@ class Generate(unittest.TestCase):
         self.write("docs/design/base.md", PAGE + "line\n" * generate.DESIGN_LINES_MAX)
         self.assertIn("at most", self.findings()[0])
 
+    def test_a_command_that_cannot_be_executed_is_found(self):
+        self.write("docs/guide/page.md", "# Page\n\n    tools/run --all\n    build/tools/other\n")
+        words = ["docs/guide/page.md: the command tools/run cannot be executed"]
+        self.assertEqual(self.findings(), words)
+        self.write("tools/run", "#!/bin/sh\n")
+        self.assertEqual(self.findings(), words)
+        (generate.ROOT / "tools/run").chmod(0o755)
+        self.assertEqual(self.findings(), [])
+
     def test_a_link_that_leads_nowhere_is_found(self):
         self.write("SECURITY.md", "see [it](docs/none.md), not [that](https://example.org)\n")
         self.assertEqual(self.findings(), ["SECURITY.md: the link to docs/none.md leads nowhere"])
