@@ -35,6 +35,7 @@ def native(steps, jobs):
         "tests of the tools",
         [sys.executable, "-m", "unittest", "discover", "-s", "tools/tests", "-t", "tools"],
     )
+    steps.run("tests of the documents' check", [sys.executable, "docs/test_generate.py"])
     if built:
         steps.run(
             "real programs under preload", [sys.executable, "test/override/run.py", "--quick"]
