@@ -230,6 +230,36 @@ static void malloc_info_writes_well_formed_xml(void **state)
     free(held);
 }
 
+// What is held now, not what was once: both surfaces tell the same.
+static void malloc_info_agrees_with_mallinfo2_after_a_peak(void **state)
+{
+    (void)state;
+    static void *blocks[5000];
+    static char text[60000];
+    for (size_t i = 0; i < COUNT_OF(blocks); i++) {
+        blocks[i] = malloc(10000);
+        memset(blocks[i], 1, 10000);
+    }
+    for (size_t i = 0; i < COUNT_OF(blocks); i++) {
+        free(blocks[i]);
+    }
+    malloc_trim(0);
+    FILE *const file = fmemopen(text, sizeof text, "w");
+    assert_int_equal(malloc_info(0, file), 0);
+    fclose(file);
+    const char *system_row = NULL;
+    static const char words[] = "<system type=\"current\" size=\"";
+    for (const char *next = text; (next = strstr(next, words)) != NULL; next++) {
+        system_row = next;
+    }
+    assert_non_null(system_row);
+    const size_t told = strtoull(system_row + strlen(words), NULL, 10);
+    const size_t arena = mallinfo2().arena;
+    if (told > arena + (1 << 20) || arena > told + (1 << 20)) {
+        fail_msg("malloc_info: %zu bytes of the system, mallinfo2: %zu", told, arena);
+    }
+}
+
 static void malloc_info_refuses_options(void **state)
 {
     (void)state;
@@ -291,6 +321,7 @@ int main(void)
         cmocka_unit_test(mallinfo_is_mallinfo2_in_int),
         cmocka_unit_test(malloc_trim_returns_1_when_it_released),
         cmocka_unit_test(malloc_info_writes_well_formed_xml),
+        cmocka_unit_test(malloc_info_agrees_with_mallinfo2_after_a_peak),
         cmocka_unit_test(malloc_info_refuses_options),
         cmocka_unit_test(malloc_stats_prints_to_stderr),
     };
