@@ -75,8 +75,7 @@ pub fn run(matches: &ArgMatches) -> Result<u8, Failure> {
     let out = out_path(matches, usual)?;
     let progress = Progress::new(matches.get_flag("quiet"));
     let program = directory.join("latency").display().to_string();
-    let latency =
-        latency::run(&program, &chosen(matches)?, &plan, head, &progress).map_err(tool)?;
+    let latency = latency::run(&program, &chosen(matches)?, &plan, head, &progress)?;
     drop(progress);
     print!("{}", latency::render(&latency));
     latency.write(&out).map_err(tool)?;

@@ -237,7 +237,8 @@ fn latency_script(gate: &str) -> String {
     };
     format!(
         r#"case "$*" in
-list) echo gate churn-64 | tr ' ' '\n'; exit 0 ;;
+*nosuch=1*) echo 'bench: unknown option nosuch=1' >&2; exit 1 ;;
+*list) echo gate churn-64 | tr ' ' '\n'; exit 0 ;;
 *gate) {gate} ;;
 esac
 case "$*" in *pin=1*fifo=2*churn-64) ;; *) exit 3 ;; esac
@@ -298,6 +299,31 @@ fn the_latency_run_begins_with_the_gate_and_shows_what_it_wrote() {
     );
     assert_eq!(text(&again.stdout), said);
     assert!(picture.exists() && out.with_extension("svg").exists());
+}
+
+#[test]
+fn what_cannot_be_measured_is_named_before_anything_is_run() {
+    let root = programs("latency-usage", &[("latency", &latency_script("exit 0"))]);
+    let out = root.join("latency.json");
+    let _ = fs::remove_file(&out);
+    for (flag, value, words) in [
+        ("--set", "nosuch=1", "unknown option nosuch=1"),
+        ("--only", "nosuch", "no mode 'nosuch'"),
+    ] {
+        let to = out.to_str().unwrap();
+        let peers = ["latency", "--no-mallow", "--peers", "glibc"];
+        let output = bench_in(
+            &root,
+            &[&peers[..], &[flag, value, "--quiet", "--out", to]].concat(),
+        );
+        assert_eq!(output.status.code(), Some(2), "{}", text(&output.stderr));
+        assert!(
+            text(&output.stderr).contains(words),
+            "{}",
+            text(&output.stderr)
+        );
+        assert!(text(&output.stdout).is_empty() && !out.exists());
+    }
 }
 
 #[test]

@@ -15,6 +15,8 @@ use mallow_measure::measured::Ending;
 use mallow_measure::progress::Progress;
 use mallow_measure::session::{self, Job, Run};
 
+use crate::{tool, usage, Failure};
+
 pub use data::Latency;
 pub use data::FORMAT;
 use data::{Seen, Subject};
@@ -161,12 +163,16 @@ fn output_of(run: Run) -> Result<String, String> {
     }
 }
 
-/// The program's modes, by its own list.
-fn modes(program: &str) -> Result<Vec<String>, String> {
+/// The program's modes, by its own list. It is given the counts, too, and says what is wrong with them.
+fn modes(program: &str, set: &[String]) -> Result<Vec<String>, Failure> {
     let output = std::process::Command::new(program)
+        .args(set)
         .arg("list")
         .output()
-        .map_err(|e| format!("'{program}': {e}"))?;
+        .map_err(|e| tool(format!("'{program}': {e}")))?;
+    if !output.status.success() {
+        return Err(usage(String::from_utf8_lossy(&output.stderr).trim()));
+    }
     let text = String::from_utf8_lossy(&output.stdout);
     Ok(text.lines().map(String::from).collect())
 }
@@ -178,15 +184,15 @@ pub fn run(
     plan: &Plan,
     head: (String, String, Machine),
     progress: &Progress,
-) -> Result<Latency, String> {
-    let groups = plan.groups(&modes(program)?)?;
+) -> Result<Latency, Failure> {
+    let groups = plan.groups(&modes(program, &plan.set)?).map_err(usage)?;
     let mut subjects: Vec<Subject> = allocators.iter().cloned().map(Subject::new).collect();
     for subject in &mut subjects {
         let job = Job {
             verify: true,
             ..plan.job(program, &["gate".to_string()])
         };
-        match run_one(&job, &subject.allocator, "gate", progress)? {
+        match run_one(&job, &subject.allocator, "gate", progress).map_err(tool)? {
             Ok(text) => {
                 let noted = text.lines().filter_map(|l| l.strip_prefix("gate: NOTED: "));
                 subject.notes = noted.map(String::from).collect();
@@ -200,7 +206,8 @@ pub fn run(
             let label = format!("round {}/{}, {}:", round + 1, plan.rounds, group[0]);
             let job = plan.job(program, group);
             for subject in subjects.iter_mut().filter(|s| s.error.is_none()) {
-                match run_one(&job, &subject.allocator, &label, progress)?
+                match run_one(&job, &subject.allocator, &label, progress)
+                    .map_err(tool)?
                     .and_then(|text| data::parse(&text))
                 {
                     Ok(lines) => subject.add(lines, &mut seen),
