@@ -12,6 +12,8 @@ use mallow_measure::strips::{self, Panel};
 use mallow_measure::table::Table;
 use serde::{Deserialize, Serialize};
 
+use crate::results::read_as;
+
 /// The value of `format` in files of this form.
 pub const FORMAT: &str = "mallow-dispatch-1";
 /// Delays of the second series, whose runs are played by one thread (the result is the same).
@@ -302,13 +304,7 @@ pub fn picture(results: &Results) -> Result<String, String> {
 
 /// Reads a result file.
 pub fn read(path: &Path) -> Result<Results, String> {
-    let named = |text: String| format!("'{}': {text}", path.display());
-    let text = std::fs::read_to_string(path).map_err(|e| named(e.to_string()))?;
-    let results: Results = serde_json::from_str(&text).map_err(|e| named(e.to_string()))?;
-    match results.format == FORMAT {
-        true => Ok(results),
-        false => Err(named(format!("format is '{}'", results.format))),
-    }
+    read_as(path, FORMAT)
 }
 
 /// Writes the file, and the picture beside it.

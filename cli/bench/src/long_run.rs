@@ -17,6 +17,8 @@ use mallow_measure::machine::Machine;
 use mallow_measure::progress::Progress;
 use serde::{Deserialize, Serialize};
 
+use crate::results::read_as;
+
 /// The value of `format` in files of this form.
 pub const FORMAT: &str = "mallow-long-run-1";
 /// Between two samples.
@@ -337,17 +339,7 @@ fn watch(
 
 /// Reads a result file; the error names it.
 pub fn read(path: &Path) -> Result<LongRun, String> {
-    let shown = path.display();
-    let text = fs::read_to_string(path).map_err(|e| format!("long-run '{shown}': {e}"))?;
-    let all: LongRun =
-        serde_json::from_str(&text).map_err(|e| format!("long-run '{shown}': {e}"))?;
-    if all.format != FORMAT {
-        return Err(format!(
-            "long-run '{shown}': format '{}' is not {FORMAT}",
-            all.format
-        ));
-    }
-    Ok(all)
+    read_as(path, FORMAT)
 }
 
 /// Writes the result file.

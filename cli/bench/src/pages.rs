@@ -14,6 +14,8 @@ use mallow_measure::stats;
 use mallow_measure::table::Table;
 use serde::{Deserialize, Serialize};
 
+use crate::results::read_as;
+
 /// The value of `format` in files of this form.
 pub const FORMAT: &str = "mallow-pages-1";
 /// The key of the row that asks the kernel itself.
@@ -406,16 +408,7 @@ pub fn mallow_failed(pages: &Pages) -> bool {
 
 /// Reads a result file; the error names it.
 pub fn read(path: &Path) -> Result<Pages, String> {
-    let shown = path.display();
-    let text = std::fs::read_to_string(path).map_err(|e| format!("pages '{shown}': {e}"))?;
-    let pages: Pages = serde_json::from_str(&text).map_err(|e| format!("pages '{shown}': {e}"))?;
-    if pages.format != FORMAT {
-        return Err(format!(
-            "pages '{shown}': format '{}' is not {FORMAT}",
-            pages.format
-        ));
-    }
-    Ok(pages)
+    read_as(path, FORMAT)
 }
 
 /// Writes the result file and the picture beside it.

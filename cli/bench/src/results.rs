@@ -6,7 +6,9 @@ use std::path::Path;
 
 use mallow_measure::machine::Machine;
 use mallow_measure::session::Series;
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
 use crate::suite::Benchmark;
 use crate::{dispatch, latency, long_run, pages};
@@ -14,13 +16,31 @@ use crate::{dispatch, latency, long_run, pages};
 /// The value of `format` in files of this form.
 pub const FORMAT: &str = "mallow-bench-1";
 
-/// Files of the experiments, and the subcommand that shows each.
-const OTHER_FORMATS: [(&str, &str); 4] = [
-    (pages::FORMAT, "pages"),
-    (dispatch::FORMAT, "dispatch"),
-    (long_run::FORMAT, "long-run"),
-    (latency::FORMAT, "latency"),
+/// The forms of result files, and how each is shown.
+const FORMATS: [(&str, &str); 5] = [
+    (FORMAT, "report"),
+    (pages::FORMAT, "pages --show"),
+    (dispatch::FORMAT, "dispatch --show"),
+    (long_run::FORMAT, "long-run --show"),
+    (latency::FORMAT, "latency --show"),
 ];
+
+/// Reads a result file of one form; the error names it, and the command for one of another form.
+pub fn read_as<T: DeserializeOwned>(path: &Path, format: &str) -> Result<T, String> {
+    let shown = path.display();
+    let fail = |why: String| format!("results '{shown}': {why}");
+    let text = fs::read_to_string(path).map_err(|e| fail(e.to_string()))?;
+    let value: Value = serde_json::from_str(&text).map_err(|e| fail(e.to_string()))?;
+    let found = value["format"].as_str().unwrap_or_default();
+    if found == format {
+        return serde_json::from_value(value).map_err(|e| fail(e.to_string()));
+    }
+    let why = match FORMATS.iter().find(|(other, _)| *other == found) {
+        Some((_, command)) => format!("of another experiment: mallow-bench {command} {shown}"),
+        None => format!("format '{found}' is not {format}"),
+    };
+    Err(fail(why))
+}
 
 /// One session of the suite.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -59,21 +79,7 @@ pub struct Outcome {
 impl Results {
     /// Reads a file; the error names it.
     pub fn read(path: &Path) -> Result<Results, String> {
-        let shown = path.display();
-        let text = fs::read_to_string(path).map_err(|e| format!("results '{shown}': {e}"))?;
-        let fail = |e: serde_json::Error| format!("results '{shown}': {e}");
-        let value: serde_json::Value = serde_json::from_str(&text).map_err(fail)?;
-        let format = value["format"].as_str().unwrap_or_default();
-        if format != FORMAT {
-            let other = OTHER_FORMATS.iter().find(|(other, _)| *other == format);
-            return Err(match other {
-                Some((_, command)) => format!(
-                    "results '{shown}': of another experiment: mallow-bench {command} --show {shown}"
-                ),
-                None => format!("results '{shown}': format '{format}' is not {FORMAT}"),
-            });
-        }
-        serde_json::from_value(value).map_err(fail)
+        read_as(path, FORMAT)
     }
 
     /// Writes the file whole or not at all.

@@ -302,6 +302,30 @@ fn the_latency_run_begins_with_the_gate_and_shows_what_it_wrote() {
 }
 
 #[test]
+fn a_file_of_another_experiment_names_the_command_that_shows_it() {
+    let root = programs("formats", &[]);
+    let forms = [
+        ("mallow-bench-1", "report"),
+        ("mallow-pages-1", "pages --show"),
+        ("mallow-dispatch-1", "dispatch --show"),
+        ("mallow-long-run-1", "long-run --show"),
+        ("mallow-latency-1", "latency --show"),
+    ];
+    for (form, right) in forms {
+        let path = root.join(form).with_extension("json");
+        fs::write(&path, format!("{{\"format\": \"{form}\"}}")).unwrap();
+        for (_, command) in forms.iter().filter(|(other, _)| *other != form) {
+            let words: Vec<&str> = command.split(' ').chain(path.to_str()).collect();
+            let output = bench_in(&root, &words);
+            let said = text(&output.stderr);
+            let shown = format!("mallow-bench {right} {}", path.display());
+            assert_eq!(output.status.code(), Some(125), "{words:?}");
+            assert!(said.contains(&shown), "{words:?}: {said}");
+        }
+    }
+}
+
+#[test]
 fn what_cannot_be_measured_is_named_before_anything_is_run() {
     let root = programs("latency-usage", &[("latency", &latency_script("exit 0"))]);
     let out = root.join("latency.json");

@@ -8,6 +8,8 @@ use mallow_measure::machine::Machine;
 use mallow_measure::stats;
 use serde::{Deserialize, Serialize};
 
+use crate::results::read_as;
+
 /// The value of `format` in files of this form.
 pub const FORMAT: &str = "mallow-latency-1";
 /// The shares of `quantiles`, by their names.
@@ -398,17 +400,7 @@ impl Latency {
 
     /// Reads a result file; the error names it.
     pub fn read(path: &Path) -> Result<Latency, String> {
-        let shown = path.display();
-        let text = std::fs::read_to_string(path).map_err(|e| format!("latency '{shown}': {e}"))?;
-        let latency: Latency =
-            serde_json::from_str(&text).map_err(|e| format!("latency '{shown}': {e}"))?;
-        if latency.format != FORMAT {
-            return Err(format!(
-                "latency '{shown}': format '{}' is not {FORMAT}",
-                latency.format
-            ));
-        }
-        Ok(latency)
+        read_as(path, FORMAT)
     }
 
     /// Writes the result file.
