@@ -303,6 +303,18 @@ MALLOW_INLINE void heap_check_slab(const struct heap *heap, const struct slab *s
     }
 }
 
+// Takes the arena's lock; false: another thread has it, and it is not to be waited for.
+MALLOW_INLINE bool heap_lock_arenas(const struct heap_shared *shared, bool waits) {
+    struct os_lock *const lock = &shared->arenas->lock;
+    if (likely(os_lock_try(lock, os_lock_mine()))) {
+        return true;
+    }
+    if (waits) {
+        os_lock_take(lock);
+    }
+    return waits;
+}
+
 // ---- heap_settle.c: what a call leaves to later ones --------------------------------------------
 
 // Ends a call that began when os_entries was `entries`: if the kernel has not been entered since,
@@ -397,7 +409,7 @@ MALLOW_INTERNAL void heap_free_marked(struct heap_shared *shared, uintptr_t addr
                                       size_t capacity);
 
 // Gives a full slab of any heap up if other threads have freed all of its blocks. Does nothing if
-// it is not full (any more).
+// it is not full (any more), nor, in a heap with a reserve, if another thread has the arena's lock.
 MALLOW_INTERNAL void heap_release_full(struct slab *slab, struct slab_remote *remote);
 
 MALLOW_INLINE bool heap_is_abandoned(const struct heap *heap) {

@@ -65,16 +65,8 @@ static void abandoned_sort(struct heap_shared *shared) {
 }
 
 // False: it is taken, and where heaps have a reserve nobody waits for another thread.
-static bool abandoned_lock(struct heap_shared *shared) {
-    struct os_lock *const lock = &shared->arenas->lock;
-    if (os_lock_try(lock, os_lock_mine())) {
-        return true;
-    }
-    if (shared->reserve != NULL) {
-        return false;
-    }
-    os_lock_take(lock);
-    return true;
+static bool abandoned_lock(const struct heap_shared *shared) {
+    return heap_lock_arenas(shared, shared->reserve == NULL);
 }
 
 static bool abandoned_arrived(const struct heap_shared *shared) {

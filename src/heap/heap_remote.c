@@ -131,22 +131,38 @@ static void heap_unpost(struct heap *heap, struct slab_remote *remote) {
     }
 }
 
-MALLOW_INTERNAL void heap_release_full(struct slab *slab, struct slab_remote *remote) {
+// Makes a full slab nobody's if other threads have freed all of its blocks. The arena's lock is
+// held, as by a fork: in its child, frees into a slab that was nobody's just then would wait for
+// its next owner for ever.
+static struct heap *heap_take_full_locked(struct slab *slab, struct slab_remote *remote) {
     uintptr_t owner = atomic_load_explicit(&slab->owner, memory_order_seq_cst);
     struct heap *const heap = (struct heap *)(owner & ~SLAB_OWNER_FLAGS);
     if ((owner & SLAB_OWNER_FULL) == 0 || heap == NULL ||
         !atomic_compare_exchange_strong_explicit(&slab->owner, &owner, owner & SLAB_OWNER_PENDING,
                                                  memory_order_seq_cst, memory_order_relaxed)) {
-        return; // somebody else is at it
+        return NULL; // somebody else is at it
     }
     // Nobody's now, so it holds still. A thread that would post it waits for its next owner.
     if (!heap_is_freed_elsewhere(remote, slab->capacity_count)) {
         slab_change_owner(slab, owner & ~SLAB_OWNER_PENDING); // used again since the caller looked
-        return;
+        return NULL;
     }
     slab_remote_take_all(slab, remote);
-    heap_unpost(heap, remote);
-    heap_release_slab(heap, slab);
+    return heap;
+}
+
+MALLOW_INTERNAL void heap_release_full(struct slab *slab, struct slab_remote *remote) {
+    const struct heap *const owner = (struct heap *)slab_owner_heap(slab);
+    if (owner == NULL ||
+        !heap_lock_arenas(owner->shared, owner->reserve == NULL || heap_allowance(owner) != NULL)) {
+        return; // who owns a reserve finds out later: nobody waits for another thread there
+    }
+    struct heap *const heap = heap_take_full_locked(slab, remote);
+    os_lock_drop_here(&owner->shared->arenas->lock);
+    if (heap != NULL) {
+        heap_unpost(heap, remote);
+        heap_release_slab(heap, slab);
+    }
 }
 
 static void heap_push_post(struct heap *owner, struct slab_remote *remote) {

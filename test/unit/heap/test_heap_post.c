@@ -142,8 +142,40 @@ CASE(a_pending_slab_is_posted_whoever_was_late) {
     heap_world_check(&world, heap);
 }
 
+// ---- A full slab that is given up ---------------------------------------------------------------
+
+static struct slab *slab_to_free;
+
+static void *free_all_of_it(void *argument) {
+    for (size_t i = 0; i < slab_to_free->room_count; i++) {
+        heap_world_free_elsewhere(&world, slab_to_free->start_address + i * BYTES);
+    }
+    return argument;
+}
+
+// A fork takes the arena's lock: in its child, a slab that was nobody's at that moment would be so for
+// ever, and whoever handled its post would wait for its owner.
+CASE(a_full_slab_is_nobodys_only_while_no_fork_can_be) {
+    pthread_t thread;
+    slab_to_free = heap_fast_slab(heap, allocate());
+    while (heap_fast_slab(heap, allocate()) == slab_to_free) {
+    }
+    assert_int_equal(slab_owner(slab_to_free), (uintptr_t)heap | SLAB_OWNER_FULL);
+    os_lock_take(&world.arena.arenas.lock);
+    assert_int_equal(pthread_create(&thread, NULL, free_all_of_it, NULL), 0);
+    (void)nanosleep(&(struct timespec){.tv_nsec = 50000000}, NULL);
+    const uintptr_t owner = slab_owner(slab_to_free);
+    os_lock_drop(&world.arena.arenas.lock);
+    assert_int_equal(pthread_join(thread, NULL), 0);
+    assert_int_equal(owner, (uintptr_t)heap | SLAB_OWNER_FULL | SLAB_OWNER_PENDING);
+    assert_int_equal(slab_to_free->kind, SLAB_NONE); // it has been given up all the same
+    heap_world_check(&world, heap);
+}
+
 int main(void) {
     const struct CMUnitTest cases[] = {
+        cmocka_unit_test_setup_teardown(a_full_slab_is_nobodys_only_while_no_fork_can_be, begin,
+                                        end),
         cmocka_unit_test_setup_teardown(a_pending_slab_is_posted_whoever_was_late, begin, end),
         cmocka_unit_test_setup_teardown(
             a_slab_that_is_freed_into_while_its_post_is_handled_is_on_no_list_twice, begin, end),
