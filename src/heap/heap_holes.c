@@ -57,7 +57,7 @@ MALLOW_INTERNAL void heap_holes_forget(struct heap_holes *holes) {
     os_lock_drop(&holes->lock);
 }
 
-// What was noted may be half changed, and the visitor is gone.
+// What was noted may be half changed, and the visitor is gone, from wherever it was inside.
 MALLOW_INTERNAL void heap_holes_fork_child(struct heap_holes *holes) {
     struct arena_set *const arenas = holes->shared->arenas;
     arenas->primary.notes = NULL;
@@ -66,6 +66,11 @@ MALLOW_INTERNAL void heap_holes_fork_child(struct heap_holes *holes) {
         arena->notes = NULL;
         arena->notes_bytes = 0;
         arena->visit = ARENA_ALONE;
+    }
+    struct heap *heap = atomic_load_explicit(&holes->shared->heaps, memory_order_acquire);
+    for (; heap != NULL; heap = heap->next_heap) {
+        heap->visit_round = 0;
+        heap_gate_dismiss(heap);
     }
 }
 

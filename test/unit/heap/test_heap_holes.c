@@ -172,6 +172,22 @@ CASE(but_not_while_it_is_at_work) {
     assert_true(round_of(NULL, 0).released_bytes > 0);
 }
 
+// A fork by a signal handler does not wait for a visitor for ever, who may wait for the interrupted call.
+CASE(nor_does_a_visitor_that_a_fork_has_left_behind_keep_the_thread_out) {
+    fill_and_thin(world.heap);
+    (void)round_of(NULL, 0); // asks
+    os_lock_take(&holes.lock);
+    assert_true(heap_gate_visit(world.heap, true));
+    heap_holes_fork_child(&holes);
+    os_lock_drop(&holes.lock);
+    assert_int_equal(atomic_load(&world.heap->visit), GATE_OPEN);
+    heap_gate_enter(world.heap);
+    heap_gate_leave(world.heap);
+    (void)round_of(NULL, 0); // the child's own visitor asks anew
+    assert_true(round_of(NULL, 0).released_bytes > 0);
+    check_survivors();
+}
+
 CASE(an_ended_threads_slabs_need_no_asking) {
     fill_and_thin(world.heap);
     heap_abandon(world.heap);
@@ -678,6 +694,8 @@ int main(void) {
         cmocka_unit_test_setup_teardown(another_threads_slabs_are_purged_after_asking_and_a_while,
                                         begin, end),
         cmocka_unit_test_setup_teardown(but_not_while_it_is_at_work, begin, end),
+        cmocka_unit_test_setup_teardown(
+            nor_does_a_visitor_that_a_fork_has_left_behind_keep_the_thread_out, begin, end),
         cmocka_unit_test_setup_teardown(an_ended_threads_slabs_need_no_asking, begin, end),
         cmocka_unit_test_setup_teardown(collecting_asks_waits_and_does_it, begin, end),
     };
