@@ -48,9 +48,11 @@
 // for C11 atomics. One aligned word (or byte), so there is nothing to tear.
 #define compiler_relaxed_word(pointer) (*(const uintptr_t *)(const void *)(pointer))
 #define compiler_relaxed_byte(pointer) (*(const uint8_t *)(const void *)(pointer))
+#define compiler_relaxed_plain(pointer) (*(pointer)) // of what is not _Atomic
 #else
 #define compiler_relaxed_word(pointer) atomic_load_explicit((pointer), memory_order_relaxed)
 #define compiler_relaxed_byte(pointer) atomic_load_explicit((pointer), memory_order_relaxed)
+#define compiler_relaxed_plain(pointer) __atomic_load_n((pointer), __ATOMIC_RELAXED)
 #endif
 
 // Exchanges one element of an array of 64-bit atomics, as seq_cst does. The compiler computes its

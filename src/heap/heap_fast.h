@@ -77,7 +77,7 @@ MALLOW_INLINE bool heap_fast_find(const struct slab *slab, uint64_t offset,
 // or HEAP_NOT_NEAR then.
 MALLOW_INLINE size_t heap_fast_usable(const struct heap *heap, uintptr_t address, size_t *other) {
     const struct slab *const slab = heap_fast_slab(heap, address);
-    const uint64_t offset = address - slab->start_address;
+    const uint64_t offset = address - compiler_relaxed_plain(&slab->start_address);
     const uintptr_t flags = SLAB_OWNER_QUEUED | SLAB_OWNER_FULL;
     struct heap_fast_block block;
     if (unlikely(offset >= compiler_relaxed_word(&slab->reach_bytes))) {
@@ -104,7 +104,7 @@ MALLOW_INLINE size_t heap_fast_usable(const struct heap *heap, uintptr_t address
 // heap_own_usable, where no call is wanted.
 MALLOW_INLINE size_t heap_fast_own_usable(const struct heap *heap, uintptr_t address) {
     const struct slab *const slab = heap_fast_slab(heap, address);
-    const uint64_t offset = address - slab->start_address;
+    const uint64_t offset = address - compiler_relaxed_plain(&slab->start_address);
     const uintptr_t flags = SLAB_OWNER_QUEUED | SLAB_OWNER_FULL;
     struct heap_fast_block block;
     if (offset >= compiler_relaxed_word(&slab->reach_bytes) ||

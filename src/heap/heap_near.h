@@ -127,18 +127,20 @@ MALLOW_INLINE enum heap_near heap_near_remote(struct heap_near_place place, uint
     return heap_near_mark(slab, remote, place.index, capacity);
 }
 
-// False: no such begins at `address`.
+// False: no such begins at `address`. Of one that lies elsewhere the slot may be changing just now,
+// and the slab of no moment reaches so far.
 MALLOW_INLINE bool heap_near_find(const struct heap_shared *shared, uintptr_t address,
                                   struct heap_near_place *place) {
     const uintptr_t slot =
         (address >> (MALLOW_SLICE_SHIFT - MALLOW_SLAB_HEADER_SHIFT)) & shared->header_mask;
     struct slab *const slab = (struct slab *)(shared->header_base + slot);
-    const uint64_t offset = address - slab->start_address;
-    const uint64_t product = offset * slab->reciprocal;
+    const uint64_t offset = address - compiler_relaxed_plain(&slab->start_address);
+    const uint32_t reciprocal = compiler_relaxed_plain(&slab->reciprocal);
+    const uint64_t product = offset * reciprocal;
     place->slab = slab;
     place->index = product >> 32;
     return likely(offset < atomic_load_explicit(&slab->reach_bytes, memory_order_relaxed)) &&
-           likely((uint32_t)product < slab->reciprocal);
+           likely((uint32_t)product < reciprocal);
 }
 
 MALLOW_INLINE struct slab_remote *heap_near_remote_of(const struct heap_shared *shared,

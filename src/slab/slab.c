@@ -21,17 +21,28 @@ static size_t slab_color(uintptr_t address, size_t block_bytes) {
     return ((address >> MALLOW_SLICE_SHIFT) * step) & (SLAB_COLOR_BYTES - 1);
 }
 
+// Relaxed: any address, of another arena or of none of ours, is looked up in the slot that it would
+// have (heap_near_find, heap_fast_usable), whatever becomes of that slot just then.
+static void slab_set_start(struct slab *slab, uintptr_t address) {
+    __atomic_store_n(&slab->start_address, address, __ATOMIC_RELAXED);
+}
+
+static void slab_set_reciprocal(struct slab *slab, uint32_t reciprocal) {
+    __atomic_store_n(&slab->reciprocal, reciprocal, __ATOMIC_RELAXED);
+}
+
 MALLOW_INTERNAL void slab_init(struct slab *slab, uintptr_t address, unsigned class_index,
                                unsigned slice_count, uintptr_t owner) {
     const size_t block_bytes = size_class_bytes(class_index);
     check_assert(slice_count == size_class_slices(class_index));
     const size_t color = slice_count == 1 ? slab_color(address, block_bytes) : 0;
     const size_t room = ((size_t)slice_count << MALLOW_SLICE_SHIFT) - color;
-    slab->start_address = address + color;
+    slab_set_start(slab, address + color);
     atomic_store_explicit(&slab->reach_bytes, 0, memory_order_relaxed);
     slab->block_bytes = (uint32_t)block_bytes;
     slab->take_bytes = (uint32_t)block_bytes;
-    slab->reciprocal = (uint32_t)(((UINT64_C(1) << 32) + block_bytes - 1) / block_bytes);
+    slab_set_reciprocal(slab,
+                        (uint32_t)(((UINT64_C(1) << 32) + block_bytes - 1) / block_bytes));
     slab_set_hot(slab, false);
     slab_set_last(slab, 0);
     slab->used_count = 0;
@@ -82,10 +93,10 @@ MALLOW_INTERNAL bool slab_open(struct slab *slab, size_t page_bytes) {
 
 MALLOW_INTERNAL void slab_init_large(struct slab *slab, uintptr_t address, unsigned slice_count,
                                      size_t usable_bytes) {
-    slab->start_address = address;
+    slab_set_start(slab, address);
     atomic_store_explicit(&slab->reach_bytes, 0, memory_order_relaxed); // free: the slow path
     slab->block_bytes = (uint32_t)usable_bytes;
-    slab->reciprocal = 0;
+    slab_set_reciprocal(slab, 0);
     slab_set_hot(slab, false);
     slab_set_last(slab, 0);
     slab->used_count = 1;
@@ -109,7 +120,7 @@ MALLOW_INTERNAL void slab_init_thin(struct slab *slab, uintptr_t address, void *
 }
 
 MALLOW_INTERNAL void slab_clear(struct slab *slab) {
-    slab->start_address = 0;
+    slab_set_start(slab, 0);
     atomic_store_explicit(&slab->reach_bytes, 0, memory_order_relaxed);
     slab->slice_count = 0;
     slab_set_owner(slab, 0);

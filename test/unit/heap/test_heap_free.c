@@ -386,8 +386,52 @@ CASE(a_block_of_the_threads_own_is_told_at_less_cost) {
 
 #define HEAP_CASE(name) cmocka_unit_test_setup_teardown(name, begin, end)
 
+// ---- Elsewhere ----------------------------------------------------------------------------------
+
+static atomic_bool elsewhere_stop;
+
+static void *make_and_give_up_slabs(void *argument) {
+    struct heap *const other = heap_adopt_or_create(&world.shared);
+    uintptr_t made[40];
+    while (!atomic_load(&elsewhere_stop)) {
+        for (unsigned i = 0; i < 40; i++) {
+            made[i] = heap_allocate(other, 4000 + 500 * (i % 5), false);
+        }
+        for (unsigned i = 0; i < 40; i++) {
+            (void)heap_world_free(&world, other, made[i]);
+        }
+    }
+    return argument;
+}
+
+// Every address has a header slot, that of a huge block too: of a slab that is just being made, say. For
+// ThreadSanitizer as well.
+CASE(an_address_elsewhere_is_told_while_the_slab_in_its_slot_comes_and_goes) {
+    const struct arena *const arena = &world.arena.arenas.primary;
+    const size_t arena_bytes = arena->slice_count << MALLOW_SLICE_SHIFT;
+    pthread_t thread;
+    size_t capacity;
+    size_t other;
+    atomic_store(&elsewhere_stop, false);
+    assert_int_equal(pthread_create(&thread, NULL, make_and_give_up_slabs, NULL), 0);
+    for (unsigned round = 0; round < 3000; round++) {
+        for (size_t slice = 0; slice < 32; slice++) {
+            const uintptr_t address = arena->base + arena_bytes + (slice << MALLOW_SLICE_SHIFT);
+            assert_int_equal(heap_near_free(&world.shared, heap, address, &capacity),
+                             HEAP_NEAR_NOT);
+            assert_int_equal(heap_fast_usable(heap, address, &other), 0);
+            assert_int_equal(other, HEAP_NOT_NEAR);
+            assert_int_equal(heap_own_usable(heap, address), 0);
+        }
+    }
+    atomic_store(&elsewhere_stop, true);
+    assert_int_equal(pthread_join(thread, NULL), 0);
+}
+
 int main(void) {
     const struct CMUnitTest cases[] = {
+        cmocka_unit_test_setup_teardown(
+            an_address_elsewhere_is_told_while_the_slab_in_its_slot_comes_and_goes, begin, end),
         HEAP_CASE(only_the_start_of_a_live_block_is_one),
         HEAP_CASE(any_value_can_be_asked_about),
         HEAP_CASE(a_block_of_the_threads_own_is_told_at_less_cost),
