@@ -91,6 +91,7 @@ struct heap {
     uint32_t visit_before;                          // the gate's state before it entered
     uint64_t asleep_ms;                             // when the thread was seen asleep; 0: not yet
     uint32_t asleep_round;                          // round in which that was last asked
+    _Atomic(uint32_t) astray_count;                 // slabs given up, whose posts lie on `ready`
 };
 
 static_assert(_Alignof(struct heap) > SLAB_OWNER_FLAGS, "flags fit below a heap's address");
@@ -409,8 +410,14 @@ MALLOW_INTERNAL void heap_free_marked(struct heap_shared *shared, uintptr_t addr
                                       size_t capacity);
 
 // Gives a full slab of any heap up if other threads have freed all of its blocks. Does nothing if
-// it is not full (any more), nor, in a heap with a reserve, if another thread has the arena's lock.
+// it is not full (any more), nor, in a heap with a reserve, where another thread has the arena's
+// lock.
 MALLOW_INTERNAL void heap_release_full(struct slab *slab, struct slab_remote *remote);
+
+// Brings posts of slabs that are no longer a heap's to whose they are now, in all threads' heaps in
+// which heap_release_full has left some. O(posts of those): for a thread of ours. The caller keeps
+// forks out.
+MALLOW_INTERNAL void heap_sort_posts(const struct heap_shared *shared);
 
 MALLOW_INLINE bool heap_is_abandoned(const struct heap *heap) {
     return atomic_load_explicit(&heap->state, memory_order_relaxed) == HEAP_ABANDONED;

@@ -120,7 +120,8 @@ static bool heap_is_freed_elsewhere(const struct slab_remote *remote, size_t cap
 
 // Takes the post of a slab that is nobody's off its heap's stack, if it is on top: where the
 // heap's thread sleeps it would stay there, and whoever has the slab next would hear of no free in
-// it. It cannot be pushed again meanwhile, so what follows it is as it was if it is still on top.
+// it until heap_sort_posts. It cannot be pushed again meanwhile, so what follows it is as it was if
+// it is still on top.
 static void heap_unpost(struct heap *heap, struct slab_remote *remote) {
     struct slab_remote *top = remote;
     if (atomic_load_explicit(&heap->ready, memory_order_acquire) == remote &&
@@ -128,6 +129,10 @@ static void heap_unpost(struct heap *heap, struct slab_remote *remote) {
             &heap->ready, &top, atomic_load_explicit(&remote->next_posted, memory_order_relaxed),
             memory_order_seq_cst, memory_order_relaxed)) {
         atomic_store_explicit(&remote->posted, 0, memory_order_seq_cst);
+    } else if (atomic_load_explicit(&remote->posted, memory_order_relaxed) != 0 &&
+               atomic_fetch_add_explicit(&heap->astray_count, 1, memory_order_relaxed) + 1 ==
+                   MALLOW_WORK_BYTES >> MALLOW_SLICE_SHIFT) {
+        os_raise_work(heap->shared->os);
     }
 }
 
@@ -344,6 +349,30 @@ static MALLOW_NOINLINE void heap_post(struct slab *slab, struct slab_remote *rem
         heap_claim(owner)) {
         int work = heap_call_work();
         heap_unclaim(owner, &work); // collects
+    }
+}
+
+// The heap's thread may take and push at any time. Between, what it has no part in is nowhere.
+static void sort_posts_of(struct heap *heap) {
+    struct slab_remote *remote =
+        atomic_exchange_explicit(&heap->ready, NULL, memory_order_seq_cst);
+    while (remote != NULL) {
+        struct slab_remote *const next =
+            atomic_load_explicit(&remote->next_posted, memory_order_relaxed);
+        heap_post(__atomic_load_n(&remote->slab, __ATOMIC_RELAXED), remote);
+        remote = next;
+    }
+}
+
+// Not of heaps of the program's own, whose end counts on no post being on its way.
+MALLOW_INTERNAL void heap_sort_posts(const struct heap_shared *shared) {
+    struct heap *heap = atomic_load_explicit(&shared->heaps, memory_order_acquire);
+    for (; heap != NULL; heap = heap->next_heap) {
+        if (atomic_load_explicit(&heap->astray_count, memory_order_relaxed) != 0 &&
+            heap->reserve == shared->reserve) {
+            atomic_store_explicit(&heap->astray_count, 0, memory_order_relaxed);
+            sort_posts_of(heap);
+        }
     }
 }
 

@@ -56,6 +56,12 @@ static void worker_purge_holes(struct worker *worker, size_t *pending) {
     heap_holes_end(&worker->holes);
 }
 
+static void worker_sort_posts(struct worker *worker) {
+    os_lock_take(&worker->holes.lock); // so does a fork
+    heap_sort_posts(worker->holes.shared);
+    os_lock_drop(&worker->holes.lock);
+}
+
 MALLOW_INTERNAL bool worker_tick(struct worker *worker) {
     size_t pending = 0;
     const uint64_t entries = os_entries(worker->os);
@@ -63,6 +69,7 @@ MALLOW_INTERNAL bool worker_tick(struct worker *worker) {
     const size_t arena_bytes = arena_idle_look(worker->arenas);
     worker_count(worker, huge_idle_purge(worker->huges, huge_bytes) +
                              arena_idle_purge(worker->arenas, arena_bytes));
+    worker_sort_posts(worker);
     worker_purge_holes(worker, &pending);
     const struct thin_idle thin = thin_idle_look(worker->holes.shared->thins, false);
     worker_count(worker, thin_idle_purge(worker->holes.shared->thins, UINT32_MAX));

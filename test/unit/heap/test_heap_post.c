@@ -172,10 +172,98 @@ CASE(a_full_slab_is_nobodys_only_while_no_fork_can_be) {
     heap_world_check(&world, heap);
 }
 
+// ---- Posts astray -------------------------------------------------------------------------------
+
+enum { SLABS = 3 };
+
+// Fills a slab of `owner`.
+static struct slab *fill_slab(struct heap *owner) {
+    struct slab *const slab = heap_fast_slab(owner, heap_allocate(owner, BYTES, false));
+    while (slab_owner(slab) != ((uintptr_t)owner | SLAB_OWNER_FULL)) {
+        assert_true(heap_allocate(owner, BYTES, false) != 0);
+    }
+    return slab;
+}
+
+static void free_elsewhere(struct slab *slab, size_t first, size_t end) {
+    for (size_t i = first; i < end; i++) {
+        heap_world_free_elsewhere(&world, slab->start_address + i * BYTES);
+    }
+}
+
+CASE(a_post_under_others_of_a_thread_that_sleeps_is_brought_to_the_slabs_next_heap) {
+    struct heap *const next = heap_adopt_or_create(&world.shared);
+    struct slab *slabs[SLABS];
+    for (unsigned i = 0; i < SLABS; i++) {
+        slabs[i] = fill_slab(heap);
+    }
+    const size_t count = slabs[0]->room_count;
+    for (unsigned i = 0; i < SLABS; i++) {
+        free_elsewhere(slabs[i], 0, 1);
+    }
+    heap_sort_posts(&world.shared);
+    free_elsewhere(slabs[0], 1, count);
+    assert_int_equal(slabs[0]->kind, SLAB_NONE);
+    assert_int_equal(heap_world_posts(heap), SLABS); // one of them of a slab that is no more
+    while (fill_slab(next) != slabs[0]) {
+    }
+    free_elsewhere(slabs[0], 2, 4);
+    assert_int_equal(heap_world_posts(next), 0);
+    heap_sort_posts(&world.shared);
+    assert_int_equal(heap_world_posts(heap), SLABS - 1);
+    assert_int_equal(heap_world_posts(next), 1);
+    assert_int_equal(heap_drain(next, 10, true), 1);
+    assert_int_equal(slabs[0]->used_count, count - 2);
+    heap_sort_posts(&world.shared);
+    assert_int_equal(heap_drain(heap, 10, true), SLABS - 1);
+    heap_world_check(&world, heap);
+    heap_world_check(&world, next);
+}
+
+// The others' thread posts, and takes what is posted, beside the sorting: nothing is lost.
+static atomic_bool sort_stop;
+
+static void *sort_on_and_on(void *argument) {
+    while (!atomic_load(&sort_stop)) {
+        atomic_store(&heap->astray_count, 1);
+        heap_sort_posts(&world.shared);
+    }
+    return argument;
+}
+
+CASE(no_post_is_lost_while_they_are_sorted) {
+    enum { BLOCKS = 400 };
+    static uintptr_t blocks[BLOCKS];
+    pthread_t thread;
+    atomic_store(&sort_stop, false);
+    assert_int_equal(pthread_create(&thread, NULL, sort_on_and_on, NULL), 0);
+    const time_t end_s = time(NULL) + 3;
+    for (unsigned round = 0; round < 2000 && time(NULL) < end_s; round++) {
+        for (unsigned i = 0; i < BLOCKS; i++) {
+            blocks[i] = allocate();
+        }
+        for (unsigned i = 0; i < BLOCKS; i++) {
+            heap_world_free_elsewhere(&world, blocks[i * 7 % BLOCKS]);
+        }
+        (void)heap_drain(heap, 3, true);
+    }
+    atomic_store(&sort_stop, true);
+    assert_int_equal(pthread_join(thread, NULL), 0);
+    (void)heap_drain(heap, 1000, true);
+    heap_release_spare(heap);
+    assert_int_equal(heap_world_posts_waiting(heap), 0);
+    assert_int_equal(atomic_load(&heap->slab_count), 0);
+    heap_world_check(&world, heap);
+}
+
 int main(void) {
     const struct CMUnitTest cases[] = {
         cmocka_unit_test_setup_teardown(a_full_slab_is_nobodys_only_while_no_fork_can_be, begin,
                                         end),
+        cmocka_unit_test_setup_teardown(
+            a_post_under_others_of_a_thread_that_sleeps_is_brought_to_the_slabs_next_heap, begin,
+            end),
+        cmocka_unit_test_setup_teardown(no_post_is_lost_while_they_are_sorted, begin, end),
         cmocka_unit_test_setup_teardown(a_pending_slab_is_posted_whoever_was_late, begin, end),
         cmocka_unit_test_setup_teardown(
             a_slab_that_is_freed_into_while_its_post_is_handled_is_on_no_list_twice, begin, end),
