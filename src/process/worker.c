@@ -253,7 +253,10 @@ MALLOW_INTERNAL void worker_stop(struct worker *worker, bool for_good) {
     }
     os_lock_drop(&worker->lock);
     if (runs) {
+        int cancels = PTHREAD_CANCEL_ENABLE; // none of the calls that lead here is a place for that
+        (void)pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancels);
         (void)pthread_join(worker->thread, NULL);
+        (void)pthread_setcancelstate(cancels, NULL);
         worker_lift_trim(worker, false);
         atomic_store_explicit(&worker->state, WORKER_NONE, memory_order_release);
         os_raise_work(worker->os); // whatever it was at

@@ -2,7 +2,7 @@
 // What a process may only do, or does otherwise, while it has one thread: entering namespaces, and ending
 // by pthread_exit in main. The thread of ours does not stand in the way.
 //
-//   idle_alone unshare|setns|often|files|end
+//   idle_alone unshare|setns|often|files|cancelled|end
 #include "idle.h"
 
 #include <fcntl.h>
@@ -76,6 +76,29 @@ static void close_alone(void)
     CHECK(read(ends[0], &byte, 1) == 0, "somebody else has the pipe's end");
 }
 
+// unshare is no place at which a thread is cancelled: one that waits for the end of ours must not be, or
+// nobody would ever see that. Often that end comes before it has to wait, so there are some rounds.
+static void *unshare_cancelled(void *reached)
+{
+    pthread_cancel(pthread_self());
+    (void)unshare(CLONE_PARENT);
+    *(bool *)reached = true;
+    pthread_testcancel();
+    return NULL;
+}
+
+static void be_cancelled_alone(void)
+{
+    for (unsigned round = 0; round < 20; round++) {
+        pthread_t thread;
+        bool reached = false;
+        CHECK(pthread_create(&thread, NULL, unshare_cancelled, &reached) == 0, "pthread_create");
+        CHECK(pthread_join(thread, NULL) == 0, "pthread_join");
+        CHECK(reached, "cancelled in unshare");
+        have_a_thread();
+    }
+}
+
 static void at_exit(void)
 {
     if (gettid() != getpid()) {
@@ -94,8 +117,10 @@ int main(int count, char **arguments)
         be_alone_often();
     } else if (strcmp(what, "files") == 0) {
         close_alone();
+    } else if (strcmp(what, "cancelled") == 0) {
+        be_cancelled_alone();
     } else {
-        CHECK(strcmp(what, "unshare") == 0 || strcmp(what, "setns") == 0, "unshare, setns, often, files or end");
+        CHECK(strcmp(what, "unshare") == 0 || strcmp(what, "setns") == 0, "no such case");
         enter_namespaces(strcmp(what, "setns") == 0);
     }
     return 0;
