@@ -64,11 +64,6 @@ static void abandoned_sort(struct heap_shared *shared) {
     }
 }
 
-// False: it is taken, and where heaps have a reserve nobody waits for another thread.
-static bool abandoned_lock(const struct heap_shared *shared) {
-    return heap_lock_arenas(shared, shared->reserve == NULL);
-}
-
 static bool abandoned_arrived(const struct heap_shared *shared) {
     return atomic_load_explicit(&shared->arrived, memory_order_relaxed) != NULL;
 }
@@ -98,7 +93,7 @@ static void abandoned_push(struct heap_shared *shared, struct heap *heap) {
         abandoned_link(shared, heap, head);
     } while (!atomic_compare_exchange_weak_explicit(&shared->arrived, &head, heap,
                                                     memory_order_release, memory_order_relaxed));
-    if (abandoned_lock(shared)) {
+    if (heap_lock_arenas(shared, shared->reserve == NULL)) { // there nobody waits for another
         abandoned_settle(shared);
         abandoned_sort(shared);
         os_lock_drop(&shared->arenas->lock);
@@ -129,9 +124,9 @@ static struct heap *abandoned_take(struct heap_shared *shared) {
     return NULL;
 }
 
-// A heap off the queue for a new thread. NULL: there is none to be had.
-static MALLOW_NOINLINE struct heap *abandoned_pop(struct heap_shared *shared) {
-    if (!abandoned_lock(shared)) {
+// A heap off the queue for a new thread. NULL: there is none to be had, or not without waiting.
+static MALLOW_NOINLINE struct heap *abandoned_pop(struct heap_shared *shared, bool waits) {
+    if (!heap_lock_arenas(shared, waits)) {
         return NULL;
     }
     if (unlikely(abandoned_arrived(shared))) {
@@ -242,12 +237,19 @@ MALLOW_INTERNAL void heap_forget(struct heap *heap) {
 }
 
 MALLOW_INTERNAL struct heap *heap_adopt_or_create(struct heap_shared *shared) {
-    struct heap *const heap =
-        heap_has_ended(shared) || abandoned_arrived(shared) ? abandoned_pop(shared) : NULL;
+    const bool any = heap_has_ended(shared) || abandoned_arrived(shared);
+    const bool waits = shared->reserve == NULL; // else nobody does for another thread, if it can
+    struct heap *heap = any ? abandoned_pop(shared, waits) : NULL;
     if (heap == NULL) {
-        return heap_create(shared, HEAP_OWNED, shared->reserve);
+        struct heap *const made = heap_create(shared, HEAP_OWNED, shared->reserve);
+        if (likely(made != NULL) || !any || waits) {
+            return made;
+        }
+        heap = abandoned_pop(shared, true);
     }
-    atomic_fetch_add_explicit(&shared->adopted_count, 1, memory_order_relaxed);
+    if (heap != NULL) {
+        atomic_fetch_add_explicit(&shared->adopted_count, 1, memory_order_relaxed);
+    }
     return heap;
 }
 

@@ -7,7 +7,7 @@
 #include "os/os_pages.h"
 #include "process/process.h"
 
-// Heaps of threads, and what else has no place in the arena: some 1,000 threads' worth.
+// Heaps of threads, and what else has no place in the arena: some 800 threads' worth.
 enum { REALTIME_META_BYTES = 3 << 19 };
 
 static void realtime_complain(const char *what, uint64_t bytes) {
@@ -80,6 +80,9 @@ static MALLOW_NOINLINE void realtime_take(struct process *process) {
     process->arenas.trim_slices = SIZE_MAX;
     process->huges.cache.limit = 0;
     process->shared.large_bytes_max = MALLOW_LARGE_BYTES_MAX; // no block has a mapping of its own
+    // For threads that find no memory for a heap any more: then there is none for this one either.
+    atomic_store_explicit(&process->fallback, heap_create_fallback(&process->shared),
+                          memory_order_relaxed);
     process->os.sealed = true;
 }
 

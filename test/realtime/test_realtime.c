@@ -184,6 +184,44 @@ static void check_threads(void)
     CHECK(faults() == before, "%ld page faults", faults() - before);
 }
 
+// More threads than there is memory for heaps of their own: they share one, and what ends is taken over.
+enum { MANY = 1200 };
+
+static void *hold_a_block(void *hold)
+{
+    unsigned char *const block = malloc(100);
+    CHECK(block != NULL, "thread %u of %u has no block", atomic_load(&ready), (unsigned)MANY);
+    block[99] = 1;
+    atomic_fetch_add(&ready, 1);
+    while (hold != NULL && atomic_load(&go) == 0) {
+        usleep(1000);
+    }
+    free(block);
+    return NULL;
+}
+
+static void check_many(void)
+{
+    static pthread_t threads[MANY];
+    pthread_attr_t small;
+    pthread_attr_init(&small);
+    pthread_attr_setstacksize(&small, 64 << 10);
+    for (size_t i = 0; i < MANY; i++) {
+        CHECK(pthread_create(&threads[i], &small, hold_a_block, &go) == 0, "thread %zu", i);
+    }
+    while (atomic_load(&ready) < MANY) {
+        usleep(1000);
+    }
+    atomic_store(&go, 1);
+    for (size_t i = 0; i < MANY; i++) {
+        pthread_join(threads[i], NULL);
+    }
+    for (size_t i = 0; i < MANY; i++) {
+        CHECK(pthread_create(&threads[0], &small, hold_a_block, NULL) == 0, "thread %zu", i);
+        pthread_join(threads[0], NULL);
+    }
+}
+
 // Stops a thread wherever it is, in malloc or out of it.
 static atomic_uint stopped, stop_wanted;
 
@@ -273,6 +311,8 @@ int main(int count, char **arguments)
         CHECK(locked_kilobytes() >= RESERVE >> 10, "%zu kB are locked", locked_kilobytes());
     } else if (strcmp(what, "threads") == 0) {
         check_threads();
+    } else if (strcmp(what, "many") == 0) {
+        check_many();
     } else if (strcmp(what, "stopped") == 0) {
         check_stopped();
     } else {

@@ -2,6 +2,7 @@
 // Heaps with a reserve: everything they do, while somebody who never wakes holds every lock there is;
 // and exhaustion.
 #include <pthread.h>
+#include <unistd.h>
 
 #include "heap_world.h"
 
@@ -174,11 +175,38 @@ CASE(the_last_slice_is_had_and_then_nothing_until_something_comes_back) {
     hold_every_lock(false);
 }
 
+static atomic_bool locks_taken;
+
+static void *hold_locks_for_a_while(void *argument) {
+    hold_every_lock(true);
+    atomic_store(&locks_taken, true);
+    usleep(50000);
+    hold_every_lock(false);
+    return argument;
+}
+
+// A thread has a heap of an ended one, if it must, rather than none.
+CASE(a_lock_is_waited_for_where_no_heap_can_be_made) {
+    struct heap *const first = heap_adopt_or_create(&world.shared);
+    pthread_t thread;
+    while (heap_adopt_or_create(&world.shared) != NULL) { // as much as there is memory for
+    }
+    heap_abandon(first);
+    atomic_store(&locks_taken, false);
+    assert_int_equal(pthread_create(&thread, NULL, hold_locks_for_a_while, NULL), 0);
+    while (!atomic_load(&locks_taken)) {
+    }
+    assert_ptr_equal(heap_adopt_or_create(&world.shared), first);
+    assert_int_equal(pthread_join(thread, NULL), 0);
+    assert_null(heap_adopt_or_create(&world.shared));
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(two_threads_work_while_every_lock_is_held, begin, end),
         cmocka_unit_test_setup_teardown(
             the_last_slice_is_had_and_then_nothing_until_something_comes_back, begin, end),
+        cmocka_unit_test_setup_teardown(a_lock_is_waited_for_where_no_heap_can_be_made, begin, end),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
