@@ -267,9 +267,10 @@ static const struct program {
     {"sweep", adversary_sweep},       {"moves", adversary_moves},
     {"trades", adversary_trades},     {"crowd", adversary_crowd},
     {"posts", adversary_posts},       {"rows", adversary_rows}, // each by itself alone, if it is named
+    {"actors", adversary_actors},     // likewise, with several seeds
     {"helper", adversary_helper},
 };
-enum { PROGRAM_COUNT = sizeof programs / sizeof programs[0], ALL_COUNT = PROGRAM_COUNT - 3 };
+enum { PROGRAM_COUNT = sizeof programs / sizeof programs[0], ALL_COUNT = PROGRAM_COUNT - 4 };
 
 // libc's memcpy and its like, wherever the processor's kind has led them: they lie side by side.
 static void movers_tell(void) {

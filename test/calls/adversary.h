@@ -72,5 +72,6 @@ void adversary_sweep(void);
 void adversary_posts(void);
 void adversary_trades(void);
 void adversary_rows(void);
+void adversary_actors(void);
 
 #endif

@@ -40,7 +40,8 @@ foreach(part default.supp vgpreload_core-${callcost_platform}-linux.so)
 endforeach()
 
 mallow_program(adversary calls/adversary.c calls/adversary_small.c calls/adversary_thread.c
-               calls/adversary_large.c calls/adversary_mixed.c calls/adversary_posts.c)
+               calls/adversary_large.c calls/adversary_mixed.c calls/adversary_posts.c
+               calls/adversary_actors.c)
 mallow_program(callcost_self calls/callcost_self.c)
 foreach(program adversary callcost_self)
     target_compile_options(${program} PRIVATE -fno-plt)
