@@ -85,7 +85,7 @@ MALLOW_INLINE bool resize_free_in_slab(struct process *process, const struct hea
 // Frees a block that has been copied. The new one may have taken the call's system call, and so
 // much besides that what can wait of this is left to later calls.
 MALLOW_INLINE void resize_free(struct process *process, const struct heap_block *found, void *block,
-                               uint64_t entries) {
+                               uint64_t entries, size_t size) {
     if (found->kind == HEAP_BLOCK_HUGE) {
         const bool may_enter = os_entries(&process->os) == entries && heap_thread.effort == 0;
         if (may_enter) {
@@ -96,8 +96,15 @@ MALLOW_INLINE void resize_free(struct process *process, const struct heap_block 
         }
     } else if (found->kind == HEAP_BLOCK_LARGE) {
         const uint16_t effort = heap_thread.effort;
-        heap_large_free(&process->shared, found->slab);
-        heap_thread.effort = effort; // a span is soon given back
+        const bool large =
+            size > MALLOW_SLAB_BYTES_MAX && size <= process->shared.large_bytes_max;
+        const unsigned most = large ? HEAP_EFFORT_SPAN : HEAP_EFFORT_LOOK;
+        const bool due = effort <= most && arena_is_late(&process->arenas);
+        heap_large_free_moved(&process->shared, found->slab);
+        if (unlikely(due)) { // of a call that had done more
+            arena_give_late(&process->arenas);
+        }
+        heap_thread.effort = effort + HEAP_EFFORT_LOOK; // a span is soon given back
         return;
     } else if (found->kind == HEAP_BLOCK_SLAB) {
         if (!resize_free_in_slab(process, found, block)) {
@@ -106,6 +113,7 @@ MALLOW_INLINE void resize_free(struct process *process, const struct heap_block 
         return;
     }
     (void)heap_free_far(&process->shared, heap_current(), (uintptr_t)block); // or reports it
+    heap_note_effort(HEAP_EFFORT_LOOK);
 }
 
 // The zero-preserving promise for a block that stayed: what lies beyond `size`, and what came new,
@@ -154,12 +162,30 @@ MALLOW_INLINE void resize_end_moved(struct process *process, enum heap_block_kin
     process_poll(process, caller, UINT64_MAX);
 }
 
+// The same as a thread's first call, which has a heap to make besides: a block of slices is had
+// sooner than one of a slab that has to be made for it.
+static MALLOW_NOINLINE void *resize_malloc_first(size_t size) {
+    struct heap *const heap = process_enter_own();
+    if (heap == NULL) {
+        return api_malloc(size);
+    }
+    heap_begin_first();
+    heap_begin_effort();
+    const uintptr_t address = size <= heap->shared->large_bytes_max
+                                  ? heap_large_allocate(heap, size, MALLOW_SLICE_BYTES, false)
+                                  : heap_allocate(heap, size, false);
+    heap_end_first();
+    heap_note_effort(HEAP_EFFORT_SPAN);
+    return likely(address != 0 && !heap->attention) ? (void *)address
+                                                    : api_allocate_end(size, heap, address);
+}
+
 // malloc, but for what the caller does in any case.
 MALLOW_INLINE void *resize_malloc(size_t size) {
     struct heap *const heap = heap_current();
     uintptr_t address = 0;
     if (unlikely(heap_is_empty(heap))) {
-        return api_malloc(size);
+        return resize_malloc_first(size);
     }
     if (size <= MALLOW_SMALL_BYTES_MAX) {
         if (heap_fast_allocate(heap, size, &address)) {
@@ -236,7 +262,7 @@ MALLOW_INLINE void *resize_any(void *block, size_t size, struct api_layout layou
     void *const moved = resize_allocate(found.kind, size, layout, zeroed);
     if (moved != NULL) {
         memcpy(moved, block, bits_min(found.usable_bytes, size));
-        resize_free(process, &found, block, entries);
+        resize_free(process, &found, block, entries, size);
         resize_end_moved(process, found.kind, caller, entries);
     }
     return moved;

@@ -18,22 +18,17 @@ static MALLOW_COLD void api_attend(struct heap *heap) {
 }
 
 // Runs an allocation in the calling thread's heap, or in the fallback heap, held for as long as it
-// takes.
-static uintptr_t api_allocate_in_heap(size_t size, struct api_layout layout, bool zeroed) {
-    const struct heap *const before = heap_current();
+// takes: where nothing else will do.
+static MALLOW_COLD uintptr_t api_allocate_in_heap(size_t size, struct api_layout layout,
+                                                  bool zeroed) {
     struct heap *const heap = process_enter();
-    const uint16_t first_effort = heap_thread.first_effort;
     uintptr_t address = 0;
     if (heap != NULL) {
-        if (heap == heap_current() && heap != before) { // the thread's first call: enough to do
-            heap_thread.first_effort = (uint16_t)(first_effort + HEAP_EFFORT_LOOK);
-        }
         address = layout.offset != 0
                       ? heap_allocate_at(heap, size, layout.alignment, layout.offset)
                   : layout.alignment <= MALLOW_GRANULE_BYTES
                       ? heap_allocate(heap, size, zeroed)
                       : heap_allocate_aligned(heap, size, layout.alignment, zeroed);
-        heap_thread.first_effort = first_effort;
         process_leave(heap);
     }
     if (unlikely(heap_current()->attention)) {
@@ -65,6 +60,26 @@ MALLOW_INTERNAL MALLOW_COLD void *api_allocate_end(size_t size, struct heap *hea
     return address != 0 ? (void *)address : api_exhausted(size, plain, false);
 }
 
+// The first call of a thread, which makes its heap.
+static MALLOW_NOINLINE void *api_allocate_first(size_t size, struct api_layout layout,
+                                                bool zeroed) {
+    struct heap *const heap = process_enter_own();
+    uintptr_t address;
+    if (unlikely(heap == NULL)) {
+        address = api_allocate_in_heap(size, layout, zeroed);
+        return address != 0 ? (void *)address : api_exhausted(size, layout, zeroed);
+    }
+    heap_begin_first();
+    address = layout.alignment <= MALLOW_GRANULE_BYTES
+                  ? heap_allocate(heap, size, zeroed)
+                  : heap_allocate_aligned(heap, size, layout.alignment, zeroed);
+    heap_end_first();
+    if (unlikely(heap->attention)) {
+        api_attend(heap);
+    }
+    return likely(address != 0) ? (void *)address : api_exhausted(size, layout, zeroed);
+}
+
 static MALLOW_NOINLINE void *api_allocate_slow(size_t size, struct heap *heap, bool zeroed,
                                                const void *caller) {
     static const struct api_layout plain = {1, 0};
@@ -72,8 +87,7 @@ static MALLOW_NOINLINE void *api_allocate_slow(size_t size, struct heap *heap, b
         return api_fail(ENOMEM);
     }
     if (unlikely(heap_is_empty(heap))) {
-        const uintptr_t address = api_allocate_in_heap(size, plain, zeroed);
-        return address != 0 ? (void *)address : api_exhausted(size, plain, zeroed);
+        return api_allocate_first(size, plain, zeroed);
     }
     const uintptr_t address = heap_allocate(heap, size, zeroed);
     if (unlikely(heap->attention)) {
@@ -119,10 +133,12 @@ static void *api_allocate_aligned_slow(size_t size, size_t alignment, bool zeroe
         return api_fail(ENOMEM);
     }
     struct heap *const heap = heap_current();
-    const uintptr_t address =
-        unlikely(heap_is_empty(heap) || alignment <= MALLOW_GRANULE_BYTES)
-            ? api_allocate_in_heap(size, layout, zeroed)
-            : heap_allocate_aligned(heap, size, alignment, zeroed);
+    if (unlikely(heap_is_empty(heap))) {
+        return api_allocate_first(size, layout, zeroed);
+    }
+    const uintptr_t address = alignment <= MALLOW_GRANULE_BYTES
+                                  ? heap_allocate(heap, size, zeroed)
+                                  : heap_allocate_aligned(heap, size, alignment, zeroed);
     if (unlikely(heap->attention)) {
         api_attend(heap);
     }

@@ -65,7 +65,7 @@ MALLOW_INTERNAL struct slab_remote *arena_remote_of(const struct arena_set *set,
 static void arena_set_low_locked(struct arena_set *set) {
     const struct arena *const arena = &set->primary;
     const uint8_t low = arena->slice_count == 0 || set->os->sealed ? ARENA_NOT_LOW
-                        : !arena_is_prepared(arena)                ? ARENA_LOW_TABLES
+                        : !arena_is_prepared(arena)                ? arena_lacks_tables(arena)
                         : !arena_has_ahead(arena)                  ? ARENA_LOW_SLICES
                                                                    : ARENA_NOT_LOW;
     if (unlikely(low != set->low)) {
@@ -200,7 +200,8 @@ MALLOW_INLINE bool arena_take_grown_locked(struct arena_set *set, struct arena *
     if (unlikely(arena->committed_slices + 2 * MALLOW_CHUNK_SLICES <= arena->giant_slices)) {
         bytes = 0; // wherever it comes to lie it is on a giant page, which is charged already
     }
-    if (!os_charge_take(set->os, request->level, bytes)) {
+    if (!likely(os_charge_take_freely(&set->os->charge, bytes)) &&
+        !os_charge_take(set->os, request->level, bytes)) {
         span->refused = true;
         return true;
     }
@@ -376,6 +377,22 @@ MALLOW_INTERNAL void arena_give(struct arena_set *set, struct slab *slab, unsign
     os_lock_drop_here(&set->lock);
 }
 
+// A slot in which nothing begins: its length is kept where a slab has its room, for whoever takes
+// the span out again.
+MALLOW_INTERNAL bool arena_put_off(struct arena_set *set, struct slab *slab, unsigned slice_count) {
+    struct slab *none = NULL;
+    slab->room_count = (uint16_t)slice_count;
+    return atomic_compare_exchange_strong_explicit(&set->late, &none, slab, memory_order_release,
+                                                   memory_order_relaxed);
+}
+
+MALLOW_INTERNAL MALLOW_NOINLINE void arena_give_late(struct arena_set *set) {
+    struct slab *const slab = atomic_exchange_explicit(&set->late, NULL, memory_order_acquire);
+    if (slab != NULL) {
+        arena_give(set, slab, slab->room_count);
+    }
+}
+
 // Purges the run of dirty slices around one of them.
 static size_t arena_purge_run_locked(struct arena_set *set, struct arena *arena, size_t slice) {
     const unsigned chunk_index = (unsigned)(slice / MALLOW_CHUNK_SLICES);
@@ -449,8 +466,8 @@ MALLOW_INTERNAL bool arena_extend(struct arena_set *set, struct slab *slab, unsi
     const size_t slice = arena_slice_of(arena, slab);
     const unsigned chunk_index = (unsigned)(slice / MALLOW_CHUNK_SLICES);
     const unsigned next = (unsigned)(slice % MALLOW_CHUNK_SLICES) + slice_count;
-    if (next + more_slices > MALLOW_CHUNK_SLICES) {
-        return false;
+    if (next + more_slices > MALLOW_CHUNK_SLICES || slab_is_head(&slab[slice_count])) {
+        return false; // without the lock where another span begins
     }
     const uint32_t wanted = chunk_mask_span(next, more_slices);
     struct reserve_chunk *const reserved = reserve_chunk_of(set, slab);
@@ -510,6 +527,7 @@ MALLOW_INTERNAL size_t arena_purge_some(struct arena_set *set, size_t bytes) {
 }
 
 MALLOW_INTERNAL size_t arena_purge_all(struct arena_set *set) {
+    arena_give_late(set);
     os_lock_take(&set->lock);
     size_t released =
         set->primary.slice_count != 0 ? arena_purge_locked(set, &set->primary, SIZE_MAX) : 0;

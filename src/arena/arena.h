@@ -99,6 +99,7 @@ struct arena_set {
     size_t dirty_low_before;        // the same of the look before
     size_t debt_bytes;              // to be purged besides; written under lock, read by any
     struct slab *given;             // the span given last; under lock
+    _Atomic(struct slab *) late;    // of a span that is yet to be given; NULL: none
     uint8_t low;                    // enum arena_low: arena_prepare has work; read by any
     struct arena_age *ages;         // of the primary arena's chunks; NULL: none; under lock
     uint8_t *nodes;                 // whose node's its chunks are; NULL: one node; under lock
@@ -146,6 +147,16 @@ MALLOW_INLINE struct arena_span arena_take(struct arena_set *set, unsigned slice
 // enter the kernel: see arena_settle.
 MALLOW_INTERNAL void arena_give(struct arena_set *set, struct slab *slab, unsigned slice_count);
 
+// Whether some chunk of the primary arena certainly has so many free slices in a row. A hint.
+MALLOW_INTERNAL bool arena_has_slices(const struct arena_set *set, unsigned slice_count);
+
+// Leaves that to a later call: one span at a time. False: there is one, and nothing is done.
+MALLOW_INTERNAL bool arena_put_off(struct arena_set *set, struct slab *slab, unsigned slice_count);
+MALLOW_INTERNAL void arena_give_late(struct arena_set *set);
+MALLOW_INLINE bool arena_is_late(const struct arena_set *set) {
+    return atomic_load_explicit(&set->late, memory_order_relaxed) != NULL;
+}
+
 // Takes the slices right behind a span, if they are free and in the same chunk.
 MALLOW_INTERNAL bool arena_extend(struct arena_set *set, struct slab *slab, unsigned slice_count,
                                   unsigned more_slices);
@@ -172,7 +183,12 @@ MALLOW_INLINE bool arena_owes(const struct arena_set *set) {
 
 // Whether a call with a system call to spare should use it for arena_prepare, because slices are
 // few, or tables are; relaxed.
-enum arena_low { ARENA_NOT_LOW = 0, ARENA_LOW_SLICES, ARENA_LOW_TABLES };
+enum arena_low {
+    ARENA_NOT_LOW = 0,
+    ARENA_LOW_SLICES,
+    ARENA_LOW_TABLES,
+    ARENA_SHORT_TABLES, // the next growths but one or two need them
+};
 MALLOW_INLINE enum arena_low arena_is_low(const struct arena_set *set) {
     return (enum arena_low)__atomic_load_n(&set->low, __ATOMIC_RELAXED);
 }
@@ -316,6 +332,9 @@ MALLOW_INTERNAL bool arena_commit_locked(struct arena_set *set, struct arena *ar
 // Whether the tables are ready for what comes next, so that growth is one system call; and whether
 // there are some free slices in a row, so that the next span is none. Lock held.
 MALLOW_INTERNAL bool arena_is_prepared(const struct arena *arena);
+
+// How much an arena that is not lacks: enum arena_low.
+MALLOW_INTERNAL uint8_t arena_lacks_tables(const struct arena *arena);
 MALLOW_INTERNAL bool arena_has_ahead(const struct arena *arena);
 
 // Makes some of them ready, as far as the soft limit permits. At most one system call; false: the

@@ -16,6 +16,7 @@ enum {
     ARENA_AHEAD_ROW = 5,              // a whole chunk: for several spans without a call between
     ARENA_WHOLE_STEP_SLICES = 3 * MALLOW_CHUNK_SLICES, // 6 MiB: from here on by whole chunks
     ARENA_STEP_SLICES_MAX = MALLOW_CHUNK_SLICES, // what is made free in one call is bounded
+    ARENA_SOON_SLICES = 3 * MALLOW_CHUNK_SLICES,  // headers that are not ready so far are urgent
     ARENA_AHEAD_SLICES = 4 * MALLOW_CHUNK_SLICES, // headers are ready so far beyond what is needed
 };
 
@@ -54,7 +55,7 @@ static bool arena_commit_header_batch(struct arena *arena, struct os *os,
     const bool remotes_first = arena->remote_slices == arena->header_slices;
     const uintptr_t address =
         remotes_first ? (uintptr_t)&arena->remotes[slot] : (uintptr_t)&arena->slabs[slot];
-    if (!os_charge_take(os, level, bytes)) {
+    if (!likely(os_charge_take_freely(&os->charge, bytes)) && !os_charge_take(os, level, bytes)) {
         return false;
     }
     if (!os_commit(os, address, bytes)) {
@@ -421,11 +422,29 @@ MALLOW_INTERNAL bool arena_is_prepared(const struct arena *arena) {
     return arena_has_headers(arena) && arena_has_groups(arena);
 }
 
+MALLOW_INTERNAL uint8_t arena_lacks_tables(const struct arena *arena) {
+    const size_t soon = arena->committed_slices + ARENA_SOON_SLICES;
+    return arena->header_slices < bits_min(soon, arena->limit_slices) ? ARENA_SHORT_TABLES
+                                                                      : ARENA_LOW_TABLES;
+}
+
 MALLOW_INTERNAL bool arena_has_ahead(const struct arena *arena) {
     const unsigned row = arena->committed_slices >= ARENA_WHOLE_STEP_SLICES ? ARENA_AHEAD_ROW
                                                                             : ARENA_FIRST_AHEAD_ROW;
     return chunk_map_has(&arena->map, row) ||
            arena->committed_slices == arena->limit_slices;
+}
+
+MALLOW_RACY_READ MALLOW_INTERNAL bool arena_has_slices(const struct arena_set *set,
+                                                       unsigned slice_count) {
+    const struct chunk_map *const map = &set->primary.map;
+    const unsigned row = slice_count > 1 ? bits_highest(slice_count - 1) + 1 : 0;
+    for (unsigned word = 0; word < map->word_count; word++) { // chunk_map_has, without the lock
+        if (map->summary[row][word] != 0) {
+            return true;
+        }
+    }
+    return false;
 }
 
 MALLOW_INTERNAL bool arena_prepare_locked(struct arena_set *set, struct arena *arena) {

@@ -135,27 +135,41 @@ MALLOW_INTERNAL bool thin_open_charged(struct thin_set *set, struct thin_unit *u
 }
 
 // The lowest `count` free units side by side; the slice's unit count if there are none.
-static unsigned thin_find_run(const struct thin_slice *slice, unsigned count) {
-    uint64_t starts = slice->free_units;
-    for (unsigned i = 1; i < count; i++) {
-        starts &= slice->free_units >> i;
+static unsigned thin_find_run(uint64_t free_units, unsigned count) {
+    uint64_t starts = free_units;
+    for (unsigned have = 1; have < count;) { // units in a row from each bit on
+        const unsigned more = have < count - have ? have : count - have;
+        starts &= starts >> more;
+        have += more;
     }
     return starts != 0 ? bits_lowest(starts) : THIN_UNIT_COUNT;
+}
+
+MALLOW_RACY_READ MALLOW_INTERNAL bool thin_has_slice(const struct thin_set *set) {
+    return set->available != NULL;
+}
+
+MALLOW_RACY_READ MALLOW_INTERNAL bool thin_has_run(const struct thin_set *set,
+                                                   unsigned class_index) {
+    const struct thin_slice *const slice = set->available;
+    const unsigned count = thin_units_of(size_class_bytes(class_index));
+    return slice != NULL && thin_find_run(slice->free_units, count) < THIN_UNIT_COUNT;
 }
 
 MALLOW_INTERNAL uintptr_t thin_take_run(struct thin_set *set, unsigned class_index) {
     const unsigned count = thin_units_of(size_class_bytes(class_index));
     uintptr_t address = 0;
-    os_lock_take(&set->lock);
+    os_lock_take_here(&set->lock);
     struct thin_slice *const slice =
         set->available != NULL ? set->available : thin_add_locked(set, OS_CHARGE_SOFT);
-    const unsigned index = slice != NULL ? thin_find_run(slice, count) : THIN_UNIT_COUNT;
+    const unsigned index =
+        slice != NULL ? thin_find_run(slice->free_units, count) : THIN_UNIT_COUNT;
     if (index < THIN_UNIT_COUNT) {
         thin_take_units_locked(set, slice, index, count);
         thin_set_mark(slice, (size_t)index * THIN_UNIT_GRANULES, class_index);
         address = slice->address + index * THIN_UNIT_BYTES;
     }
-    os_lock_drop(&set->lock);
+    os_lock_drop_here(&set->lock);
     return address;
 }
 

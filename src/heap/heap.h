@@ -133,7 +133,8 @@ MALLOW_EXTERN_DATA const struct heap heap_empty;
 struct heap_thread {
     uintptr_t heap_offset;
     uintptr_t operator_offset; // the same, or 0: see heap_operator_current
-    uint32_t ended;        // 1 after the thread's destructor has run
+    uint16_t ended;        // 1 after the thread's destructor has run
+    uint16_t first;        // 1 during its first call, which makes its heap
     uint16_t effort;       // what the call under way has cost so far: see heap_note_effort
     uint16_t first_effort; // with what its allocation begins
 };
@@ -197,6 +198,17 @@ MALLOW_INLINE void heap_end_move(enum heap_effort effort) {
     if (heap_thread.effort != 0) { // else it was a fast one
         heap_thread.effort = (uint16_t)(heap_thread.effort - effort);
     }
+}
+
+// Around the allocation of a thread's first call, which has made its heap: enough to do.
+MALLOW_INLINE void heap_begin_first(void) {
+    heap_thread.first = 1;
+    heap_thread.first_effort = (uint16_t)(heap_thread.first_effort + HEAP_EFFORT_LOOK);
+}
+
+MALLOW_INLINE void heap_end_first(void) {
+    heap_thread.first = 0;
+    heap_thread.first_effort = (uint16_t)(heap_thread.first_effort - HEAP_EFFORT_LOOK);
 }
 
 // Around a function of the program that a call runs: what it calls begins with nothing spent, and
@@ -324,12 +336,15 @@ MALLOW_INLINE bool heap_lock_arenas(const struct heap_shared *shared, bool waits
 MALLOW_INTERNAL void heap_settle_slow(struct heap_shared *shared, uint64_t entries);
 
 MALLOW_INLINE bool heap_owes(const struct heap_shared *shared) {
-    return huge_owes(shared->huges) || huge_is_loose(shared->huges) || arena_owes(shared->arenas);
+    return huge_owes(shared->huges) || huge_is_loose(shared->huges) ||
+           arena_owes(shared->arenas) || arena_is_late(shared->arenas);
 }
 
 MALLOW_INLINE void heap_settle(struct heap_shared *shared, uint64_t entries) {
-    if (unlikely(arena_is_low(shared->arenas) || meta_is_low(shared->meta) ||
-                 (heap_thread.effort < MALLOW_CALL_EFFORT && heap_owes(shared)))) {
+    const enum arena_low low = arena_is_low(shared->arenas);
+    if (unlikely(low >= ARENA_LOW_TABLES || meta_is_low(shared->meta) ||
+                 (heap_thread.effort < MALLOW_CALL_EFFORT &&
+                  (low != ARENA_NOT_LOW || heap_owes(shared))))) {
         heap_settle_slow(shared, entries);
     }
 }
@@ -573,9 +588,19 @@ MALLOW_INTERNAL bool heap_free(struct heap_shared *shared, struct heap *heap, ui
 MALLOW_INTERNAL bool heap_hand_on(struct heap_shared *shared, const struct heap *heap,
                                   const struct heap_block *block);
 
-// The same of any block of a slab that the call under way has identified and moved.
-MALLOW_INTERNAL void heap_free_moved(struct heap_shared *shared, struct heap *heap,
-                                     const struct heap_block *block);
+// The same of any block of a slab that the call under way has identified and moved. If others free
+// it meanwhile as well, that is found when its bitmaps are brought together. A call that has taken
+// a span or a mapping leaves even an own slab's bitmap to a later one.
+MALLOW_INTERNAL void heap_free_moved_now(struct heap_shared *shared, struct heap *heap,
+                                         const struct heap_block *block);
+MALLOW_INLINE void heap_free_moved(struct heap_shared *shared, struct heap *heap,
+                                   const struct heap_block *block) {
+    if (heap_thread.effort >= HEAP_EFFORT_HUGE) {
+        heap_free_live(block->slab, arena_remote_of(shared->arenas, block->slab), block->index);
+    } else {
+        heap_free_moved_now(shared, heap, block);
+    }
+}
 
 // heap_free of a block that need not begin in the first slice of a slab of the primary arena.
 MALLOW_INTERNAL bool heap_free_far(struct heap_shared *shared, struct heap *heap,
@@ -706,6 +731,9 @@ MALLOW_INTERNAL uintptr_t heap_large_allocate(struct heap *heap, size_t size, si
 MALLOW_INTERNAL uintptr_t heap_allocate_at(struct heap *heap, size_t size, size_t alignment,
                                            size_t offset);
 MALLOW_INTERNAL void heap_large_free(struct heap_shared *shared, struct slab *slab);
+// The same of one that the call under way has moved: one that has done more for it than take a span
+// leaves the slices to a later call (arena_put_off).
+MALLOW_INTERNAL void heap_large_free_moved(struct heap_shared *shared, struct slab *slab);
 // What a large block's slices are charged to besides; NULL: nothing. Not by the owner word: where
 // that leads, others may post what they know of an earlier life of the slot.
 MALLOW_INLINE struct os_charge *heap_large_allowance(const struct slab *slab) {

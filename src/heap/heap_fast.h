@@ -70,7 +70,8 @@ MALLOW_INLINE bool heap_fast_find(const struct slab *slab, uint64_t offset,
     return likely(!bits_set_was_set(&block->free_blocks, product >> 32));
 }
 
-// Of an address that lies in no slab's first slice.
+// Of an address of which heap_own_usable knows nothing: it lies in no slab's first slice, or in
+// another heap's.
 #define HEAP_NOT_NEAR SIZE_MAX
 
 // What heap_own_usable says, of blocks of malloc's fast path; 0 also of others, and `*other` is 0
@@ -84,9 +85,12 @@ MALLOW_INLINE size_t heap_fast_usable(const struct heap *heap, uintptr_t address
         *other = HEAP_NOT_NEAR;
         return 0;
     }
+    if (unlikely((compiler_relaxed_word(&slab->owner) & ~flags) != (uintptr_t)heap)) {
+        *other = HEAP_NOT_NEAR;
+        return 0;
+    }
     *other = 0;
-    if (unlikely((compiler_relaxed_word(&slab->owner) & ~flags) != (uintptr_t)heap) ||
-        unlikely(slab->block_bytes > MALLOW_SMALL_BYTES_MAX) ||
+    if (unlikely(slab->block_bytes > MALLOW_SMALL_BYTES_MAX) ||
         !heap_fast_find(slab, offset, &block)) {
         return 0;
     }

@@ -140,17 +140,11 @@ MALLOW_INTERNAL bool heap_hand_on(struct heap_shared *shared, const struct heap 
     return true;
 }
 
-MALLOW_INTERNAL MALLOW_NOINLINE void heap_free_moved(struct heap_shared *shared, struct heap *heap,
-                                                     const struct heap_block *block) {
-    // If others free it meanwhile as well, that is found when its bitmaps are brought together. A
-    // call that has taken a span or a mapping leaves even an own slab's bitmap to a later one.
-    struct slab_remote *const remote = arena_remote_of(shared->arenas, block->slab);
-    if (heap_thread.effort >= HEAP_EFFORT_HUGE) {
-        heap_free_live(block->slab, remote, block->index);
-        return;
-    }
+MALLOW_INTERNAL MALLOW_NOINLINE void heap_free_moved_now(struct heap_shared *shared,
+                                                         struct heap *heap,
+                                                         const struct heap_block *block) {
     if (!heap_free_as_owner(heap, block->slab, block->index, true)) {
-        heap_free_live(block->slab, remote, block->index);
+        heap_free_live(block->slab, arena_remote_of(shared->arenas, block->slab), block->index);
     }
     heap_note_effort(HEAP_EFFORT_LOOK);
 }

@@ -21,8 +21,19 @@ static void heap_take_span_settled(struct heap *heap, unsigned slice_count, unsi
                                    struct arena_span *span) {
     const uint64_t entries = os_entries(heap->shared->os);
     heap_take_span(heap, slice_count, align_slices, span);
-    if (likely(heap->reserve == NULL)) {
+    // A call that has grown and moves a block, or makes a heap, sees to what is urgent only.
+    if (unlikely(heap->reserve != NULL)) {
+        return;
+    }
+    if (likely(heap_thread.first_effort == 0)) {
         heap_settle(heap->shared, entries);
+        return;
+    }
+    const enum arena_low low = arena_is_low(heap->shared->arenas);
+    if (unlikely(low >= ARENA_LOW_TABLES) && os_entries(heap->shared->os) == entries &&
+        (low == ARENA_SHORT_TABLES || (!span->grown && heap_thread.first == 0))) {
+        arena_prepare(heap->shared->arenas);
+        heap_note_effort(HEAP_EFFORT_GROWTH);
     }
 }
 
@@ -86,7 +97,8 @@ MALLOW_INTERNAL uintptr_t heap_allocate_at(struct heap *heap, size_t size, size_
     return address;
 }
 
-MALLOW_INTERNAL void heap_large_free(struct heap_shared *shared, struct slab *slab) {
+// Whose slices are the caller's to give back from then on: how many.
+MALLOW_INLINE unsigned large_end(struct slab *slab) {
     // Two threads that free the same block: one of them finds it gone.
     const uintptr_t address = slab->start_address;
     uint8_t expected = SLAB_LARGE;
@@ -94,16 +106,34 @@ MALLOW_INTERNAL void heap_large_free(struct heap_shared *shared, struct slab *sl
                                      __ATOMIC_RELAXED)) {
         fatal_misuse("double free of", address, "another thread is freeing this block");
     }
-    struct os_charge *const allowance = heap_large_allowance(slab);
     const unsigned slice_count = slab->slice_count;
     heap_note_effort(HEAP_EFFORT_RELEASE);
     slab_clear(slab);
+    return slice_count;
+}
+
+MALLOW_INTERNAL void heap_large_free(struct heap_shared *shared, struct slab *slab) {
+    struct os_charge *const allowance = heap_large_allowance(slab);
+    const unsigned slice_count = large_end(slab);
     if (unlikely(allowance != NULL)) {
         arena_give(shared->arenas, slab, slice_count);
         os_allowance_release(allowance, (size_t)slice_count << MALLOW_SLICE_SHIFT);
         return;
     }
     arena_give(shared->arenas, slab, slice_count); // the last call: no frame
+}
+
+MALLOW_INTERNAL MALLOW_NOINLINE void heap_large_free_moved(struct heap_shared *shared,
+                                                           struct slab *slab) {
+    if (likely(heap_thread.effort <= HEAP_EFFORT_SPAN) || shared->reserve != NULL ||
+        heap_large_allowance(slab) != NULL) {
+        heap_large_free(shared, slab);
+        return;
+    }
+    const unsigned slice_count = large_end(slab);
+    if (!arena_put_off(shared->arenas, slab, slice_count)) {
+        arena_give(shared->arenas, slab, slice_count);
+    }
 }
 
 // Gives back the slices at the end of a large block that it no longer needs.

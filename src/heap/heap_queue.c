@@ -12,14 +12,35 @@ enum {
     QUEUE_WORK_SLABS = MALLOW_WORK_BYTES >> MALLOW_SLICE_SHIFT,
 };
 
+MALLOW_INLINE void queue_set_pair(struct slab **place, struct slab *slab) {
+    __atomic_store_n(&place[0], slab, __ATOMIC_RELEASE);
+    __atomic_store_n(&place[1], slab, __ATOMIC_RELEASE);
+}
+
+// So many places of a class, 1, 2, 4 or 8: straight down from the last.
+MALLOW_INLINE void queue_set_places(struct slab **first, size_t count, struct slab *slab) {
+    switch (count) {
+    case 8:
+        queue_set_pair(&first[6], slab);
+        queue_set_pair(&first[4], slab);
+        __attribute__((fallthrough));
+    case 4:
+        queue_set_pair(&first[2], slab);
+        __attribute__((fallthrough));
+    case 2:
+        queue_set_pair(first, slab);
+        break;
+    default:
+        __atomic_store_n(first, slab, __ATOMIC_RELEASE);
+    }
+}
+
 // Leads malloc's fast path to `slab`, or the empty slab, for every size of the class.
 static void queue_set_direct(struct heap *heap, unsigned class_index, struct slab *slab) {
     const size_t last = size_class_bytes(class_index) >> MALLOW_GRANULE_SHIFT;
     const size_t count = class_index > 0 ? size_class_granules(class_index) : 2; // size 0 as well
-    for (struct slab **place = &heap->direct[last + 1 - count]; place <= &heap->direct[last];
-         place++) {
-        __atomic_store_n(place, slab, __ATOMIC_RELEASE);
-    }
+    check_assert(count == 1 || count == 2 || count == 4 || count == 8);
+    queue_set_places(&heap->direct[last + 1 - count], count, slab);
 }
 
 // The class's slab leaves its place, or the class has one of its own.
@@ -33,9 +54,7 @@ static MALLOW_NOINLINE void queue_dismiss(struct heap *heap, unsigned class_inde
     struct slab *const none = heap_empty.direct[0];
     for (; leaving != 0; leaving &= leaving - 1) {
         struct slab **const last = end - (class_index - bits_lowest(leaving)) * granules;
-        for (struct slab **place = last - granules; place != last;) {
-            __atomic_store_n(++place, none, __ATOMIC_RELEASE);
-        }
+        queue_set_places(last + 1 - granules, granules, none);
     }
 }
 

@@ -21,6 +21,7 @@
 
 MALLOW_INTERNAL size_t heap_relieve(struct heap_shared *shared, size_t bytes) {
     bytes = bits_max(bytes, RELIEF_BYTES_MIN);
+    arena_give_late(shared->arenas);
     const size_t released = huge_purge_all(shared->huges);
     return released >= bytes ? released
                              : released + arena_purge_some(shared->arenas, bytes - released);

@@ -108,7 +108,17 @@ MALLOW_INTERNAL unsigned heap_collect(struct heap *heap, struct slab *slab,
 // Whether other threads have freed every block of a slab.
 static bool heap_is_freed_elsewhere(const struct slab_remote *remote, size_t capacity) {
     const size_t whole = capacity / 64;
-    for (size_t i = 0; i < whole; i++) {
+    size_t i = 0;
+    for (; i + 4 <= whole; i += 4) {
+        const _Atomic(uint64_t) *const bits = &remote->bits[i];
+        if ((atomic_load_explicit(&bits[0], memory_order_seq_cst) &
+             atomic_load_explicit(&bits[1], memory_order_seq_cst) &
+             atomic_load_explicit(&bits[2], memory_order_seq_cst) &
+             atomic_load_explicit(&bits[3], memory_order_seq_cst)) != ~UINT64_C(0)) {
+            return false;
+        }
+    }
+    for (; i < whole; i++) {
         if (atomic_load_explicit(&remote->bits[i], memory_order_seq_cst) != ~UINT64_C(0)) {
             return false;
         }
@@ -156,7 +166,8 @@ static struct heap *heap_take_full_locked(struct slab *slab, struct slab_remote 
     return heap;
 }
 
-MALLOW_INTERNAL void heap_release_full(struct slab *slab, struct slab_remote *remote) {
+MALLOW_INTERNAL MALLOW_NOINLINE void heap_release_full(struct slab *slab,
+                                                       struct slab_remote *remote) {
     const struct heap *const owner = (struct heap *)slab_owner_heap(slab);
     if (owner == NULL ||
         !heap_lock_arenas(owner->shared, owner->reserve == NULL || heap_allowance(owner) != NULL)) {
@@ -165,6 +176,7 @@ MALLOW_INTERNAL void heap_release_full(struct slab *slab, struct slab_remote *re
     struct heap *const heap = heap_take_full_locked(slab, remote);
     os_lock_drop_here(&owner->shared->arenas->lock);
     if (heap != NULL) {
+        heap_note_effort(HEAP_EFFORT_POST); // it has been looked through three times
         heap_unpost(heap, remote);
         heap_release_slab(heap, slab);
     }
@@ -381,13 +393,13 @@ static MALLOW_NORETURN MALLOW_COLD void heap_report_remote(const struct slab *sl
                  "this block was freed before, and is still free");
 }
 
-// A call that has done much already leaves a slab that is free now to its owner.
+// A call that has done something already leaves a slab that is free now to its owner.
 static MALLOW_NOINLINE void heap_after_remote(struct slab *slab, struct slab_remote *remote,
                                               size_t capacity) {
     if (slab_remote_claim_post(slab, remote)) {
         heap_post(slab, remote);
     }
-    if (heap_thread.effort <= HEAP_EFFORT_LOOK && heap_is_freed_elsewhere(remote, capacity)) {
+    if (heap_thread.effort == 0 && heap_is_freed_elsewhere(remote, capacity)) {
         heap_release_full(slab, remote);
     }
 }

@@ -10,7 +10,9 @@
 
 // One piece of what is owed, the cheapest first.
 static MALLOW_NOINLINE void settle_piece(struct heap_shared *shared) {
-    if (huge_is_loose(shared->huges) && heap_thread.effort < HEAP_EFFORT_RELEASE) {
+    if (arena_is_late(shared->arenas)) {
+        arena_give_late(shared->arenas);
+    } else if (huge_is_loose(shared->huges) && heap_thread.effort < HEAP_EFFORT_RELEASE) {
         huge_join(shared->huges);
     } else if (huge_owes(shared->huges)) {
         huge_settle(shared->huges);
@@ -27,12 +29,14 @@ MALLOW_INTERNAL MALLOW_NOINLINE void heap_settle_slow(struct heap_shared *shared
     }
     // What a limit forbids to prepare makes no system call, and does not keep the rest from it.
     const enum arena_low low = arena_is_low(shared->arenas);
-    if (low == ARENA_LOW_TABLES ||
+    if (low >= ARENA_LOW_TABLES ||
         (low == ARENA_LOW_SLICES && heap_thread.effort == 0)) {
-        arena_prepare(shared->arenas);
+        arena_prepare(shared->arenas); // at times without a system call, and enough all the same
+        heap_note_effort(HEAP_EFFORT_SETTLE + HEAP_EFFORT_SETTLE);
     }
     if (meta_is_low(shared->meta) && os_entries(os) == entries) {
         meta_prepare(shared->meta);
+        heap_note_effort(HEAP_EFFORT_SETTLE);
     }
     if (heap_thread.effort >= MALLOW_CALL_EFFORT) {
         return;

@@ -97,9 +97,12 @@ static bool heap_refill_current(struct heap *heap, struct slab *slab, int *work)
     return false;
 }
 
-// Opens more of the current slab, or takes what few blocks it has, unless a queued one has some.
-static bool heap_open_current(struct heap *heap, struct slab *slab) {
-    return (slab_can_open(slab) && heap_queue_first(heap, slab->class_index) == NULL &&
+// Opens more of the current slab, or takes what few blocks it has, unless a queued one has some:
+// that is left to a later call by one that has `collected`, if there are guests to be seen off.
+static bool heap_open_current(struct heap *heap, struct slab *slab, bool collected) {
+    return (slab_can_open(slab) &&
+            (heap_queue_first(heap, slab->class_index) == NULL ||
+             (collected && heap_is_seated(heap, slab->class_index))) &&
             slab_open(slab, heap->shared->os->page_bytes)) ||
            slab_find_word(slab);
 }
@@ -143,9 +146,13 @@ static struct slab *heap_take_queued(struct heap *heap, unsigned class_index) {
 // Whether a call that needs a slab looks for one of an ended thread: if it has not looked at
 // anything yet; if it moves a block, only where the first that it would look at has one. Where a
 // heap has a reserve of its own, others' slabs are not of its memory.
-static bool heap_may_adopt(const struct heap *heap, unsigned class_index) {
+static MALLOW_NOINLINE bool heap_may_adopt(const struct heap *heap, unsigned class_index) {
     const unsigned effort = heap_thread.effort;
-    return effort <= HEAP_EFFORT_MOVE && unlikely(heap_has_ended(heap->shared)) &&
+    if (class_index >= MALLOW_DIRECT_CLASS_COUNT &&
+        arena_is_low(heap->shared->arenas) != ARENA_NOT_LOW) {
+        return false; // dear enough if there is none, and the arena has to grow
+    }
+    return effort <= HEAP_EFFORT_MOVE &&
            effort == heap_thread.first_effort && heap->reserve == heap->shared->reserve &&
            (effort == 0 || heap_may_adopt_first(heap->shared, class_index));
 }
@@ -158,8 +165,9 @@ static struct slab *heap_next_slab(struct heap *heap, unsigned class_index, int 
     }
     if (heap_thread.effort == 0 && heap_is_seated(heap, class_index)) {
         heap_note_effort(HEAP_EFFORT_LOOK); // they have to be seen off
-    } else if (unlikely(heap_may_adopt(heap, class_index))) {
+    } else if (unlikely(heap_has_ended(heap->shared)) && heap_may_adopt(heap, class_index)) {
         slab = heap_adopt_slab(heap, class_index, work);
+        heap_note_effort(heap_thread.first_effort != 0 ? HEAP_EFFORT_LOOK : 0);
     }
     if (slab == NULL) {
         slab = heap_fresh_slab(heap, class_index);
@@ -193,15 +201,16 @@ static bool heap_should_drain_too(struct heap *heap) {
 // one of this, where slabs are opened by pages; where not, one that finds it has not been so does
 // both.
 static bool heap_should_drain(struct heap *heap, const struct slab *slab, unsigned class_index) {
-    if (heap_queue_first(heap, class_index) != NULL) {
-        return heap_should_drain_too(heap);
+    if (heap_queue_first(heap, class_index) != NULL) { // there may be guests to see off besides
+        return !heap_is_seated(heap, class_index) && heap_should_drain_too(heap);
     }
     if (slab != NULL && slab_can_open(slab)) {
         return heap->reserve != heap->shared->reserve ||
-               arena_is_low(heap->shared->arenas) == ARENA_NOT_LOW;
+               (arena_is_low(heap->shared->arenas) == ARENA_NOT_LOW &&
+                !meta_is_low(heap->shared->meta));
     }
     if ((heap_thread.effort == 0 && heap_next_post_is_of(heap, class_index)) ||
-        ++heap->skipped_count > MALLOW_CLASS_COUNT) {
+        (++heap->skipped_count > MALLOW_CLASS_COUNT && !heap_is_seated(heap, class_index))) {
         return true;
     }
     if (heap_thread.effort == 0 && heap->skipped_count % 2 != 0) {
@@ -238,11 +247,13 @@ static MALLOW_NOINLINE struct slab *heap_refill(struct heap *heap, unsigned clas
     struct slab *const before = slab;
     bool drained = false;
     const uint64_t entries = os_entries(heap->shared->os);
-    int work = MALLOW_CALL_WORK;
+    // Less for a class that has been seated, and for a block that moves.
+    int work = MALLOW_CALL_WORK - (int)bits_min(heap_thread.effort, MALLOW_CALL_WORK / 2);
     if (slab == NULL && !heap_prepare_class(heap, class_index)) {
         return NULL;
     }
     if (slab != NULL && heap_refill_current(heap, slab, &work)) {
+        heap_note_effort(HEAP_EFFORT_LOOK);
         heap_check_word(heap, slab);
         return slab;
     }
@@ -262,7 +273,7 @@ static MALLOW_NOINLINE struct slab *heap_refill(struct heap *heap, unsigned clas
     }
     if (slab != NULL) {
         // It may be the one that others have freed blocks of.
-        if ((drained && slab_find_room(slab)) || heap_open_current(heap, slab)) {
+        if ((drained && slab_find_room(slab)) || heap_open_current(heap, slab, work == 0)) {
             heap_check_word(heap, slab);
             heap_end_open(heap, entries, &work);
             return slab;
@@ -311,7 +322,11 @@ static uintptr_t heap_thin_take(struct heap *heap, unsigned class_index) {
         return address;
     }
     struct thin_set *const thins = heap->shared->thins;
+    if (heap_thread.first_effort >= HEAP_EFFORT_MOVE && !thin_has_slice(thins)) {
+        return 0; // a slab is had sooner than a slice for units
+    }
     thin_close(thins, &heap->thin);
+    heap_note_effort(HEAP_EFFORT_LOOK);
     return thin_resume(thins, &heap->thin, size_class_bytes(class_index)) ||
                    thin_open(thins, &heap->thin)
                ? thin_take(&heap->thin, class_index)
@@ -339,9 +354,15 @@ static uintptr_t heap_allocate_thin(struct heap *heap, unsigned class_index, boo
         heap_queue_first(heap, class_index) != NULL || heap_is_thin_full(heap->shared)) {
         return 0;
     }
-    const uintptr_t address = block_bytes <= THIN_BLOCK_BYTES_MAX
-                                  ? heap_thin_take(heap, class_index)
-                                  : thin_take_run(heap->shared->thins, class_index);
+    struct thin_set *const thins = heap->shared->thins;
+    uintptr_t address;
+    if (block_bytes <= THIN_BLOCK_BYTES_MAX) {
+        address = heap_thin_take(heap, class_index);
+    } else if (heap_thread.first_effort == 0 || thin_has_run(thins, class_index)) {
+        address = thin_take_run(thins, class_index);
+    } else {
+        return 0; // the call has enough to do
+    }
     if (address == 0) {
         return 0;
     }
@@ -446,6 +467,9 @@ static uintptr_t heap_huge_allocate(struct heap *heap, size_t size, size_t align
     }
     heap_note_effort(HEAP_EFFORT_HUGE);
     heap_note_growth(heap, plenty);
+    if (unlikely(heap_thread.first != 0)) {
+        return address;
+    }
     if (heap_thread.first_effort != HEAP_EFFORT_MOVE_FAR) { // which gives as much back, or nearly
         heap_make_way(shared, HEAP_KIND_HUGE);
     }
@@ -487,6 +511,25 @@ static uintptr_t heap_allocate_huge(struct heap *heap, size_t size, size_t align
                                          : heap_huge_allowed(heap, size, alignment, zeroed);
 }
 
+// Whether a call that makes a heap, or moves a block and has to grow the arena, had better take
+// slices for the block itself than make a slab of them as well. A few such blocks have more address
+// space than they need, of which they touch no more.
+static MALLOW_NOINLINE bool heap_is_slab_dear(const struct heap *heap, unsigned class_index,
+                                              const struct slab *current) {
+    const unsigned slice_count = size_class_slices(class_index);
+    if (heap->reserve != NULL || (current != NULL && !slab_is_out(current))) {
+        return false;
+    }
+    if (heap_thread.first != 0) {
+        return slice_count > 1;
+    }
+    return heap_thread.first_effort >= HEAP_EFFORT_MOVE &&
+           !arena_has_slices(heap->shared->arenas, slice_count) &&
+           (current == NULL || !slab_can_open(current)) &&
+           (class_index < MALLOW_DIRECT_CLASS_COUNT || heap_medium_of(heap) != NULL) &&
+           heap_queue_first(heap, class_index) == NULL;
+}
+
 MALLOW_INTERNAL uintptr_t heap_allocate(struct heap *heap, size_t size, bool zeroed) {
     heap_begin_effort();
     if (likely(size <= MALLOW_SLAB_BYTES_MAX)) {
@@ -496,6 +539,13 @@ MALLOW_INTERNAL uintptr_t heap_allocate(struct heap *heap, size_t size, bool zer
                 ? heap_current_direct(heap, class_index,
                                       (size + MALLOW_GRANULE_BYTES - 1) >> MALLOW_GRANULE_SHIFT)
                 : heap_current_slab(heap, class_index);
+        if (unlikely(heap_thread.first_effort != 0) &&
+            unlikely(heap_thread.first != 0
+                         ? size > MALLOW_SINGLE_SLICE_BLOCK_MAX
+                         : arena_is_low(heap->shared->arenas) != ARENA_NOT_LOW) &&
+            heap_is_slab_dear(heap, class_index, current)) {
+            return heap_large_allocate(heap, size, MALLOW_SLICE_BYTES, zeroed);
+        }
         return size <= THIN_RUN_BYTES_MAX && current == NULL
                    ? heap_allocate_first(heap, class_index, zeroed)
                    : heap_allocate_in_slab(heap, class_index, current, zeroed, true);

@@ -17,6 +17,10 @@ MALLOW_INTERNAL bool address_map_prepare_slow(struct address_map *map) {
         }
         __atomic_store_n(&map->root, root, __ATOMIC_RELEASE);
     }
+    if (map->spare[0] == NULL && map->spare[1] == NULL) { // as in a process's first huge blocks
+        map->spare[0] = meta_take(map->meta, 2 * sizeof *map->spare[0]);
+        map->spare[1] = map->spare[0] != NULL ? map->spare[0] + 1 : NULL;
+    }
     for (unsigned i = 0; i < 2; i++) {
         if (map->spare[i] == NULL) {
             map->spare[i] = meta_take(map->meta, sizeof *map->spare[i]);

@@ -123,7 +123,7 @@ MALLOW_INTERNAL void *meta_take(struct meta *meta, size_t bytes) {
     if (unlikely(meta->os->sealed)) {
         return meta_take_sealed(meta, bytes);
     }
-    os_lock_take(&meta->lock);
+    os_lock_take_here(&meta->lock);
     if (meta->bump_end - meta->bump >= bytes ||
         meta_grow_locked(meta, bytes, OS_CHARGE_RESERVE)) {
         result = (void *)meta->bump;
@@ -131,6 +131,6 @@ MALLOW_INTERNAL void *meta_take(struct meta *meta, size_t bytes) {
         meta_set_low(meta);
         atomic_fetch_add_explicit(&meta->used_bytes, bytes, memory_order_relaxed);
     }
-    os_lock_drop(&meta->lock);
+    os_lock_drop_here(&meta->lock);
     return result;
 }

@@ -203,18 +203,23 @@ static struct heap *process_enter_fallback(struct process *process) {
 }
 
 MALLOW_INTERNAL struct heap *process_enter(void) {
-    struct process *const process = process_ready();
-    struct heap *heap = heap_current();
+    struct heap *const heap = heap_current();
     if (!heap_is_empty(heap)) {
         return heap;
     }
+    struct heap *const own = process_enter_own();
+    return own != NULL ? own : process_enter_fallback(process_ready());
+}
+
+MALLOW_INTERNAL MALLOW_NOINLINE struct heap *process_enter_own(void) {
+    struct process *const process = process_ready();
     if (atomic_load_explicit(&process->phase, memory_order_relaxed) != PROCESS_THREADS ||
         heap_thread.ended == 1) {
-        return process_enter_fallback(process);
+        return NULL;
     }
-    heap = heap_adopt_or_create(&process->shared);
+    struct heap *const heap = heap_adopt_or_create(&process->shared);
     if (heap == NULL) {
-        return process_enter_fallback(process);
+        return NULL;
     }
     // Not for the first one: a program with one thread need not touch what this takes.
     if (atomic_load_explicit(&process->shared.heap_count, memory_order_relaxed) > 1) {

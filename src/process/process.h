@@ -68,6 +68,9 @@ MALLOW_INTERNAL struct process *process_if_ready(void);
 MALLOW_INTERNAL struct heap *process_enter(void);
 MALLOW_INTERNAL void process_leave(struct heap *heap);
 
+// The first of the two, for a thread that has no heap yet; NULL: it cannot have one.
+MALLOW_INTERNAL struct heap *process_enter_own(void);
+
 // By option.
 MALLOW_INTERNAL bool process_is_realtime(const struct process *process);
 

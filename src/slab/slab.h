@@ -149,6 +149,12 @@ MALLOW_INTERNAL void slab_init_thin(struct slab *slab, uintptr_t address, void *
 // to nothing now (slab_head). The remote part stays as it is.
 MALLOW_INTERNAL void slab_clear(struct slab *slab);
 
+// Whether a slot is of the head of a span; a hint, unless that is the caller's.
+MALLOW_INLINE bool slab_is_head(const struct slab *slab) {
+    const uint8_t kind = __atomic_load_n(&slab->kind, __ATOMIC_ACQUIRE);
+    return kind != SLAB_NONE && kind != SLAB_INTERIOR;
+}
+
 // The head of the span that the slice of a slot lies in, as a slot; NULL if it lies in none, or in
 // a later slice of one in which no block begins.
 MALLOW_INLINE struct slab *slab_head(struct slab *slab) {
