@@ -182,6 +182,12 @@ MALLOW_INTERNAL MALLOW_NOINLINE void heap_release_full(struct slab *slab,
     }
 }
 
+// Whoever frees from now on posts it. An exchange: what the caller looks at next is read after
+// that, and an emulator of arm64 (qemu 7.2) lets a load pass a store that it must not.
+MALLOW_INLINE void heap_note_unposted(struct slab_remote *remote) {
+    (void)atomic_exchange_explicit(&remote->posted, 0, memory_order_seq_cst);
+}
+
 static void heap_push_post(struct heap *owner, struct slab_remote *remote) {
     struct slab_remote *head = atomic_load_explicit(&owner->ready, memory_order_relaxed);
     do {
@@ -206,7 +212,7 @@ static MALLOW_NOINLINE struct heap *heap_forget_post(struct slab *slab,
                                                      struct slab_remote *remote) {
     struct heap *owner = NULL;
     for (unsigned round = 0; owner == NULL; round++) {
-        atomic_store_explicit(&remote->posted, 0, memory_order_seq_cst);
+        heap_note_unposted(remote);
         if (!heap_needs_post(slab, remote) ||
             atomic_exchange_explicit(&remote->posted, 1, memory_order_seq_cst) != 0) {
             return NULL;
@@ -235,7 +241,7 @@ static void heap_handle_post(struct heap *heap, struct slab *slab, struct slab_r
         // Not pending: it has been collected without its post. Who frees from now on posts it, so
         // that this post is only gone on with if that has not been done: a slab that is posted
         // twice closes the list to a ring.
-        atomic_store_explicit(&remote->posted, 0, memory_order_seq_cst);
+        heap_note_unposted(remote);
         if (!slab_remote_is_posted(slab) ||
             atomic_exchange_explicit(&remote->posted, 1, memory_order_seq_cst) != 0) {
             heap_note_effort(HEAP_EFFORT_POST);

@@ -8,10 +8,12 @@
 #include <dlfcn.h>
 #include <gnu/lib-names.h>
 #include <malloc.h>
+#include <unistd.h>
 
 // Of the C library's own allocator, as a library that was opened before us would hand them out.
 static void use_libcs_blocks(void)
 {
+    const size_t page = (size_t)sysconf(_SC_PAGESIZE);
     void *(*const libcs_malloc)(size_t) =
         (void *(*)(size_t))dlsym(dlopen(LIBC_SO, RTLD_LAZY | RTLD_NOLOAD), "__libc_malloc");
     bool (*const is_owned)(const void *) = (bool (*)(const void *))dlsym(RTLD_DEFAULT, "mw_is_owned");
@@ -19,7 +21,7 @@ static void use_libcs_blocks(void)
     for (size_t size = 1; size < 1000000; size = size * 3 / 2 + 1) {
         unsigned char *block = libcs_malloc(size);
         CHECK(is_owned == NULL || !is_owned(block), "libc's block of %zu bytes is not ours", size);
-        CHECK(malloc_usable_size(block) >= size && malloc_usable_size(block) < size + 4096 + 32,
+        CHECK(malloc_usable_size(block) >= size && malloc_usable_size(block) < size + page + 32,
               "usable size of %zu bytes: %zu", size, malloc_usable_size(block));
         memset(block, 0x5a, malloc_usable_size(block));
         if (size % 2 == 0) {
