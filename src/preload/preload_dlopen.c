@@ -26,6 +26,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include "base/bits.h"
 #include "base/compiler.h"
 
 // What of an object's dynamic section says where a name's entries are.
@@ -68,19 +69,38 @@ static uint32_t preload_hash(const char *name) {
     return hash;
 }
 
-// Where the kernel refuses, a name keeps leading to libc's.
-static void preload_change(ElfW(Sym) *symbol, uintptr_t value) {
-    const uintptr_t page_bytes = (uintptr_t)sysconf(_SC_PAGESIZE);
-    const uintptr_t page = (uintptr_t)&symbol->st_value & ~(page_bytes - 1);
-    if (symbol->st_value != value &&
-        mprotect((void *)page, page_bytes, PROT_READ | PROT_WRITE) == 0) {
-        __atomic_store_n(&symbol->st_value, value, __ATOMIC_RELAXED);
-        (void)mprotect((void *)page, page_bytes, PROT_READ);
+struct preload_changes {
+    struct {
+        ElfW(Sym) *symbol;
+        uintptr_t value;
+    } list[16];
+    unsigned count;
+};
+
+// All in one stretch of pages, since each that is changed by itself stays a mapping of its own.
+// Where the kernel refuses, the names keep leading to libc's.
+static void preload_make(const struct preload_changes *changes) {
+    const uintptr_t page_mask = ~((uintptr_t)sysconf(_SC_PAGESIZE) - 1);
+    uintptr_t first = UINTPTR_MAX, end = 0;
+    for (unsigned i = 0; i < changes->count; i++) {
+        const uintptr_t symbol = (uintptr_t)changes->list[i].symbol;
+        first = bits_min(first, symbol & page_mask);
+        end = bits_max(end, symbol + sizeof(ElfW(Sym)));
     }
+    if (changes->count == 0 ||
+        mprotect((void *)first, end - first, PROT_READ | PROT_WRITE) != 0) {
+        return;
+    }
+    for (unsigned i = 0; i < changes->count; i++) {
+        __atomic_store_n(&changes->list[i].symbol->st_value, changes->list[i].value,
+                         __ATOMIC_RELAXED);
+    }
+    (void)mprotect((void *)first, end - first, PROT_READ);
 }
 
-// Makes a name lead to a function of ours. It may have an entry for each of its versions.
-static void preload_lead(const struct preload_names *names, const char *name, uintptr_t value) {
+// Has a name lead to a function of ours. It may have an entry for each of its versions.
+static void preload_lead(struct preload_changes *changes, const struct preload_names *names,
+                         const char *name, uintptr_t value) {
     const uint32_t bucket_count = names->hashes[0];
     const uint32_t first = names->hashes[1];
     const uint32_t *const buckets =
@@ -92,13 +112,16 @@ static void preload_lead(const struct preload_names *names, const char *name, ui
         ElfW(Sym) *const symbol = &names->symbols[at];
         is_last = (chains[at - first] & 1) != 0; // in place of the hash's lowest bit
         if (((chains[at - first] ^ hash) >> 1) == 0 && symbol->st_shndx != SHN_UNDEF &&
-            strcmp(names->strings + symbol->st_name, name) == 0) {
-            preload_change(symbol, value);
+            strcmp(names->strings + symbol->st_name, name) == 0 && symbol->st_value != value &&
+            changes->count < sizeof changes->list / sizeof changes->list[0]) {
+            changes->list[changes->count].symbol = symbol;
+            changes->list[changes->count++].value = value;
         }
     }
 }
 
 static int preload_visit(struct dl_phdr_info *info, size_t size, void *data) {
+    struct preload_changes changes = {0};
     struct preload_names names = {0};
     const char *const slash = strrchr(info->dlpi_name, '/');
     (void)size;
@@ -108,17 +131,18 @@ static int preload_visit(struct dl_phdr_info *info, size_t size, void *data) {
         return 0;
     }
     const uintptr_t base = info->dlpi_addr;
-    preload_lead(&names, "malloc", (uintptr_t)malloc - base);
-    preload_lead(&names, "calloc", (uintptr_t)calloc - base);
-    preload_lead(&names, "realloc", (uintptr_t)realloc - base);
-    preload_lead(&names, "free", (uintptr_t)free - base);
-    preload_lead(&names, "reallocarray", (uintptr_t)reallocarray - base);
-    preload_lead(&names, "aligned_alloc", (uintptr_t)aligned_alloc - base);
-    preload_lead(&names, "posix_memalign", (uintptr_t)posix_memalign - base);
-    preload_lead(&names, "memalign", (uintptr_t)memalign - base);
-    preload_lead(&names, "valloc", (uintptr_t)valloc - base);
-    preload_lead(&names, "pvalloc", (uintptr_t)pvalloc - base);
-    preload_lead(&names, "malloc_usable_size", (uintptr_t)malloc_usable_size - base);
+    preload_lead(&changes, &names, "malloc", (uintptr_t)malloc - base);
+    preload_lead(&changes, &names, "calloc", (uintptr_t)calloc - base);
+    preload_lead(&changes, &names, "realloc", (uintptr_t)realloc - base);
+    preload_lead(&changes, &names, "free", (uintptr_t)free - base);
+    preload_lead(&changes, &names, "reallocarray", (uintptr_t)reallocarray - base);
+    preload_lead(&changes, &names, "aligned_alloc", (uintptr_t)aligned_alloc - base);
+    preload_lead(&changes, &names, "posix_memalign", (uintptr_t)posix_memalign - base);
+    preload_lead(&changes, &names, "memalign", (uintptr_t)memalign - base);
+    preload_lead(&changes, &names, "valloc", (uintptr_t)valloc - base);
+    preload_lead(&changes, &names, "pvalloc", (uintptr_t)pvalloc - base);
+    preload_lead(&changes, &names, "malloc_usable_size", (uintptr_t)malloc_usable_size - base);
+    preload_make(&changes);
     return 1;
 }
 
