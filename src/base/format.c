@@ -21,6 +21,10 @@ MALLOW_INTERNAL void format_init(struct format *out, char *text, size_t capacity
     }
 }
 
+MALLOW_INTERNAL size_t format_length(const struct format *out) {
+    return out->wanted < out->capacity ? out->wanted : out->capacity - (out->capacity != 0);
+}
+
 MALLOW_INTERNAL void format_text(struct format *out, const char *text) {
     while (*text != '\0') {
         format_character(out, *text++);

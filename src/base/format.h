@@ -20,6 +20,8 @@ struct format {
 };
 
 MALLOW_INTERNAL void format_init(struct format *out, char *text, size_t capacity);
+// Of what is in the buffer, for who writes it out.
+MALLOW_INTERNAL size_t format_length(const struct format *out);
 MALLOW_INTERNAL void format_text(struct format *out, const char *text);
 MALLOW_INTERNAL void format_unsigned(struct format *out, uint64_t value);
 // Right-aligned in `width` columns.

@@ -55,7 +55,7 @@ static uint64_t report_value(const struct snapshot *snapshot, const struct repor
 }
 
 static void report_flush(struct format *out, int fd) {
-    os_write(fd, out->text, bits_min(out->wanted, out->capacity - 1));
+    os_write(fd, out->text, format_length(out));
     format_init(out, out->text, out->capacity);
 }
 

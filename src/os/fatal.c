@@ -19,6 +19,6 @@ MALLOW_INTERNAL MALLOW_NORETURN MALLOW_COLD void fatal_misuse(const char *what, 
     format_text(&out, ": ");
     format_text(&out, detail);
     format_text(&out, " (run under a debugger: the faulty call is on this stack)\n");
-    os_write(2, line, out.wanted < sizeof line ? out.wanted : sizeof line - 1);
+    os_write(2, line, format_length(&out));
     abort();
 }

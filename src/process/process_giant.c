@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT
 // Giant pages: as many as the option asks for, at start, or a line that says how many there were.
 #include "arena/arena_giant.h"
-#include "base/bits.h"
 #include "base/format.h"
 #include "os/os_file.h"
 #include "os/os_giant.h"
@@ -18,7 +17,7 @@ static void giant_complain(size_t got, size_t wanted) {
     format_unsigned(&out, wanted);
     format_text(&out, " pages of 1 GiB were free or fit (see /sys/kernel/mm/hugepages/"
                       "hugepages-1048576kB/free_hugepages); small pages are used beyond them\n");
-    os_tell(2, line, bits_min(out.wanted, sizeof line - 1));
+    os_tell(2, line, format_length(&out));
 }
 
 MALLOW_INTERNAL void process_start_giant(struct process *process) {

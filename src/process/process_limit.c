@@ -29,7 +29,7 @@ static void limit_complain(const char *what, const char *name, uint64_t value, c
         format_size(&out, value);
     }
     format_text(&out, why);
-    os_tell(2, line, bits_min(out.wanted, sizeof line - 1));
+    os_tell(2, line, format_length(&out));
 }
 
 static bool limit_is_share(uint64_t value) {
@@ -134,7 +134,7 @@ MALLOW_INTERNAL void process_limit_print(const struct process *process, int fd) 
         format_text(&out, limit->pressure_path);
     }
     format_text(&out, "\n");
-    os_tell(fd, line, bits_min(out.wanted, sizeof line - 1));
+    os_tell(fd, line, format_length(&out));
 }
 
 // ---- Pressure -----------------------------------------------------------------------------------

@@ -5,7 +5,6 @@
 #include <assert.h>
 #include <errno.h>
 
-#include "base/bits.h"
 #include "base/format.h"
 #include "os/os.h"
 
@@ -168,7 +167,7 @@ static void option_complain(const char *what, const char *name, const char *valu
         option_format_given(&out, value);
     }
     format_text(&out, advice);
-    os_tell(2, line, bits_min(out.wanted, sizeof line - 1));
+    os_tell(2, line, format_length(&out));
 }
 
 // One variable of the environment, "MALLOW_NAME=value".
@@ -282,6 +281,6 @@ MALLOW_INTERNAL void process_options_print(const struct process_options *options
         format_text(&out, " = ");
         option_format(options, i, &out);
         format_text(&out, "\n");
-        os_tell(fd, line, out.wanted < sizeof line ? out.wanted : sizeof line - 1);
+        os_tell(fd, line, format_length(&out));
     }
 }

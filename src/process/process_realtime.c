@@ -19,7 +19,7 @@ static void realtime_complain(const char *what, uint64_t bytes) {
     format_text(&out, " MALLOW_REALTIME_RESERVE=");
     format_size(&out, bytes);
     format_text(&out, "\n");
-    os_tell(2, line, bits_min(out.wanted, sizeof line - 1));
+    os_tell(2, line, format_length(&out));
 }
 
 static void realtime_complain_of_free(uint64_t free_bytes, uint64_t wanted) {

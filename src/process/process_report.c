@@ -116,7 +116,7 @@ static void report_complain(const struct process *process, const char *path) {
     format_text(&out, "mallow: the file of MALLOW_REPORT cannot be written: ");
     format_text(&out, path);
     format_text(&out, "\n");
-    (void)os_tell(process->stats_fd, line, bits_min(out.wanted, sizeof line - 1));
+    (void)os_tell(process->stats_fd, line, format_length(&out));
 }
 
 MALLOW_INTERNAL void process_report_write(struct process *process) {
@@ -149,7 +149,7 @@ MALLOW_INTERNAL void process_report_write(struct process *process) {
     format_text(&out, ",\"stats\":");
     report_json(&snapshot, &out);
     format_text(&out, "}\n");
-    if (!os_tell(fd, text, bits_min(out.wanted, sizeof text - 1))) {
+    if (!os_tell(fd, text, format_length(&out))) {
         report_complain(process, path);
     }
     (void)close(fd);
