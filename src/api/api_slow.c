@@ -17,6 +17,11 @@ static MALLOW_COLD void api_attend(struct heap *heap) {
     heap->attention = process_attend(process_ready());
 }
 
+MALLOW_INLINE uintptr_t api_take(struct heap *heap, size_t size, size_t alignment, bool zeroed) {
+    return alignment <= MALLOW_GRANULE_BYTES ? heap_allocate(heap, size, zeroed)
+                                             : heap_allocate_aligned(heap, size, alignment, zeroed);
+}
+
 // Runs an allocation in the calling thread's heap, or in the fallback heap, held for as long as it
 // takes: where nothing else will do.
 static MALLOW_COLD uintptr_t api_allocate_in_heap(size_t size, struct api_layout layout,
@@ -26,9 +31,7 @@ static MALLOW_COLD uintptr_t api_allocate_in_heap(size_t size, struct api_layout
     if (heap != NULL) {
         address = layout.offset != 0
                       ? heap_allocate_at(heap, size, layout.alignment, layout.offset)
-                  : layout.alignment <= MALLOW_GRANULE_BYTES
-                      ? heap_allocate(heap, size, zeroed)
-                      : heap_allocate_aligned(heap, size, layout.alignment, zeroed);
+                      : api_take(heap, size, layout.alignment, zeroed);
         process_leave(heap);
     }
     if (unlikely(heap_current()->attention)) {
@@ -70,9 +73,7 @@ static MALLOW_NOINLINE void *api_allocate_first(size_t size, struct api_layout l
         return address != 0 ? (void *)address : api_exhausted(size, layout, zeroed);
     }
     heap_begin_first();
-    address = layout.alignment <= MALLOW_GRANULE_BYTES
-                  ? heap_allocate(heap, size, zeroed)
-                  : heap_allocate_aligned(heap, size, layout.alignment, zeroed);
+    address = api_take(heap, size, layout.alignment, zeroed);
     heap_end_first();
     if (unlikely(heap->attention)) {
         api_attend(heap);
@@ -136,9 +137,7 @@ static void *api_allocate_aligned_slow(size_t size, size_t alignment, bool zeroe
     if (unlikely(heap_is_empty(heap))) {
         return api_allocate_first(size, layout, zeroed);
     }
-    const uintptr_t address = alignment <= MALLOW_GRANULE_BYTES
-                                  ? heap_allocate(heap, size, zeroed)
-                                  : heap_allocate_aligned(heap, size, alignment, zeroed);
+    const uintptr_t address = api_take(heap, size, alignment, zeroed);
     if (unlikely(heap->attention)) {
         api_attend(heap);
     }
