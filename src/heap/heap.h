@@ -76,7 +76,7 @@ struct heap {
     uint32_t seats;                                 // those, their hosts, and some that were hosts
     uint32_t refilled_count;                        // full slabs that got free blocks
     uint32_t skipped_count;                         // calls since that left posted slabs alone
-    uint32_t drain_count;                           // calls that take a queued slab and yet collect
+    uint32_t drain_count;                           // calls that have blocks and yet collect
     uint32_t poor_count;                            // calls that found queued slabs with few blocks
     uint32_t early_count;                           // slabs taken before those were used up
     _Atomic(uint32_t) thread;                       // whose it is (os_thread_number); 0: not known
@@ -356,11 +356,14 @@ MALLOW_INLINE void heap_settle(struct heap_shared *shared, uint64_t entries) {
 // blocks of, and leaves no work; false: there is none, or no work was left.
 MALLOW_INTERNAL bool heap_drain_one(struct heap *heap, int *work, bool all);
 
-// Whether there is any.
-MALLOW_INLINE bool heap_has_posts(const struct heap *heap) {
+// Whether there is any, and whether one that has not been put off.
+MALLOW_INLINE bool heap_has_new_posts(const struct heap *heap) {
     const struct slab_remote *const ready =
         atomic_load_explicit(&heap->ready, memory_order_relaxed);
-    return ((uintptr_t)ready | (uintptr_t)heap->taken | (uintptr_t)heap->later) != 0;
+    return ((uintptr_t)ready | (uintptr_t)heap->taken) != 0;
+}
+MALLOW_INLINE bool heap_has_posts(const struct heap *heap) {
+    return heap_has_new_posts(heap) || heap->later != NULL;
 }
 
 // Whether a call that needed blocks has left alone what others have freed. The next cheap move is

@@ -82,7 +82,8 @@ MALLOW_INLINE uintptr_t heap_take_medium(struct heap *heap, size_t size) {
     }
     struct slab *const slab = medium->current[size_class_of(size) - MALLOW_DIRECT_CLASS_COUNT];
     uintptr_t address = 0;
-    if (likely(slab != NULL) && likely(heap_gate_try_enter(heap))) {
+    if (likely(slab != NULL) && likely(heap->drain_count == 0) &&
+        likely(heap_gate_try_enter(heap))) {
         if (!slab_take(slab, &address)) {
             address = 0;
         }

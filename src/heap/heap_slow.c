@@ -14,7 +14,7 @@
 enum {
     HEAP_THIN_SLICES = 5,      // what the first blocks of a heap come to, of every class
     HEAP_THIN_SLICES_MORE = 8, // for those of threads that have ended, at least
-    HEAP_DRAIN_CALLS = 512,    // that collect, after a slab has taken fresh pages before they did
+    HEAP_DRAIN_CALLS = 4096,   // that collect, after a slab has taken fresh pages before they did
     HEAP_POOR_SHARE = 16,      // of a slab's blocks: if fewer are free, it is poor
     HEAP_POOR_BLOCKS = 512,    // if it has so many: a slab of few would save few calls
     HEAP_POOR_CALLS = 64,      // that find one, before another slab is taken instead
@@ -405,6 +405,16 @@ MALLOW_INLINE uintptr_t heap_taken_block(const struct heap_taken *taken, bool ze
     return taken->address;
 }
 
+// What a call that had a block at hand does for the heap while that collects: so what is posted all
+// at once is not waiting for calls that need a slab, one in many. What has been put off is left to
+// those.
+static MALLOW_NOINLINE void heap_drain_besides(struct heap *heap) {
+    int work = MALLOW_CALL_WORK;
+    heap->drain_count = heap_has_new_posts(heap) && heap_drain_one(heap, &work, false)
+                            ? heap->drain_count - 1
+                            : 0;
+}
+
 // A block of a class. `plain`: any block of its size will do if there is none. Classes without a
 // fast path get every block here, so a visitor of the heap that is inside can count on none of
 // their blocks being taken, nor on any ceasing to be zero.
@@ -413,6 +423,9 @@ static MALLOW_NOINLINE uintptr_t heap_allocate_in_slab(struct heap *heap, unsign
                                                        bool plain) {
     heap_gate_enter(heap);
     const struct heap_taken taken = heap_take_inside(heap, class_index, current);
+    if (unlikely(heap->drain_count != 0) && heap_thread.effort == 0) {
+        heap_drain_besides(heap);
+    }
     heap_gate_leave(heap);
     if (unlikely(taken.slab == NULL)) {
         return plain ? heap_take_last(heap, size_class_bytes(class_index), zeroed) : 0;

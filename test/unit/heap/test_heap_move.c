@@ -77,6 +77,47 @@ CASE(a_move_that_takes_a_queued_slab_leaves_others_frees_alone) {
     heap_world_check(&world, heap);
 }
 
+// After growth that others' frees waited for, a call that has a block of a medium class at hand
+// collects one as well; where none is left but what has been put off, those calls go by themselves.
+CASE(a_call_with_a_block_at_hand_collects_for_a_while_after_growth) {
+    allocate_many();
+    heap_world_free_elsewhere(&world, blocks[0]);
+    heap->drain_count = 2;
+    assert_true(heap_free(&world.shared, heap, blocks[MANY - 1]));
+    assert_int_equal(heap_take_medium(heap, BYTES), 0); // to the slow path, which collects
+    assert_int_equal(heap_allocate(heap, BYTES, false), blocks[MANY - 1]);
+    assert_int_equal(heap_world_posts_waiting(heap), 0);
+    assert_int_equal(heap->drain_count, 1);
+    assert_true(heap_free(&world.shared, heap, blocks[MANY - 1]));
+    assert_int_equal(heap_allocate(heap, BYTES, false), blocks[MANY - 1]);
+    assert_int_equal(heap->drain_count, 0);
+    assert_true(heap_free(&world.shared, heap, blocks[MANY - 1]));
+    assert_int_equal(heap_take_medium(heap, BYTES), blocks[MANY - 1]);
+    heap_world_check(&world, heap);
+}
+
+CASE(what_has_been_put_off_keeps_no_call_from_a_block_at_hand) {
+    enum { SMALLER = 1280, PER_SLAB = 40 };
+    uintptr_t first = 0;
+    allocate_many();
+    assert_true(size_class_capacity(size_class_of(SMALLER)) >= PER_SLAB); // one is less than an eighth
+    for (unsigned i = 0; i < 3 * PER_SLAB; i++) {
+        const uintptr_t address = heap_allocate(heap, SMALLER, false);
+        first = i == 0 ? address : first;
+    }
+    heap_world_free_elsewhere(&world, first);
+    heap->drain_count = 9;
+    assert_true(heap_free(&world.shared, heap, blocks[MANY - 1]));
+    assert_int_equal(heap_allocate(heap, BYTES, false), blocks[MANY - 1]);
+    assert_non_null(heap->later);
+    assert_int_equal(heap->drain_count, 8);
+    assert_true(heap_free(&world.shared, heap, blocks[MANY - 1]));
+    assert_int_equal(heap_allocate(heap, BYTES, false), blocks[MANY - 1]);
+    assert_non_null(heap->later);
+    assert_int_equal(heap->drain_count, 0);
+    heap_world_check(&world, heap);
+}
+
 // The next cheap call collects one instead. If there is a spare slab, that makes way first.
 CASE(what_moves_leave_alone_is_collected_by_a_cheap_call) {
     allocate_many();
@@ -169,6 +210,8 @@ int main(void) {
     const struct CMUnitTest cases[] = {
         HEAP_CASE(the_allocation_for_a_block_that_moves_leaves_others_frees_alone),
         HEAP_CASE(a_move_that_takes_a_queued_slab_leaves_others_frees_alone),
+        HEAP_CASE(a_call_with_a_block_at_hand_collects_for_a_while_after_growth),
+        HEAP_CASE(what_has_been_put_off_keeps_no_call_from_a_block_at_hand),
         HEAP_CASE(what_moves_leave_alone_is_collected_by_a_cheap_call),
         HEAP_CASE(the_last_block_of_a_slab_can_be_handed_on_and_the_slab_is_given_up_later),
         HEAP_CASE(what_moves_out_of_a_full_slab_after_a_span_was_taken_is_collected_later),
