@@ -141,6 +141,12 @@ static struct huge_mapping huge_map_aligned_locked(struct huge_set *set,
     if (!limited && !__builtin_add_overflow(request->mapped_bytes,
                                             request->alignment - os->page_bytes, &total) &&
         huge_charge_locked(set, total, request->level)) {
+        if (unlikely(meta_is_low(set->meta))) { // as in huge_map_fresh_locked
+            const struct huge_mapping fresh = huge_cache_take_fresh(&set->cache, total);
+            if (fresh.address != 0) {
+                return fresh;
+            }
+        }
         address = os_map(os, total, 1);
     }
     if (address == 0) { // also where the kernel charges what is never touched

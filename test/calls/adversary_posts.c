@@ -126,6 +126,22 @@ void adversary_trades(void) {
 
 // ---- Every call grows the heap ------------------------------------------------------------------
 
+// Rows of huge blocks, each of which takes a mapping of its own.
+static void rows_of_huge(void) {
+    enum { ROW = 400 };
+    void **const blocks = array_make(ROW);
+    phase("every huge block is aligned", false);
+    for (size_t alignment = 128 * KIB; alignment <= 32 * MIB; alignment *= 4) {
+        for (size_t i = 0; i < ROW; i++) {
+            blocks[i] = counted_aligned(alignment, 2 * MIB);
+        }
+        for (size_t i = 0; i < ROW; i++) {
+            counted_free(blocks[i]);
+        }
+    }
+    array_drop(blocks, ROW);
+}
+
 // Aligned spans, of which each leaves a rest of its chunk that the next does not fit into.
 void adversary_rows(void) {
     enum { ROW = 120 };
@@ -140,4 +156,5 @@ void adversary_rows(void) {
         }
     }
     array_drop(blocks, ROW);
+    rows_of_huge();
 }

@@ -325,6 +325,26 @@ CASE(thousands_of_blocks_take_one_system_call_each) {
     }
 }
 
+// The same of blocks whose alignment always takes a mapping.
+CASE(so_do_thousands_of_aligned_ones) {
+    enum { COUNT = 6000, ALIGNMENT = 128 << 10 };
+    static uintptr_t blocks[COUNT];
+    meta_prepare(&world.meta);
+    for (unsigned i = 0; i < COUNT; i++) {
+        const uint64_t entries = os_entries(&world.os);
+        blocks[i] = huge_take(set, MIB, ALIGNMENT, false);
+        assert_true(blocks[i] != 0 && blocks[i] % ALIGNMENT == 0);
+        if (os_entries(&world.os) == entries) { // as such a call ends
+            meta_prepare(&world.meta);
+        }
+        assert_true(os_entries(&world.os) - entries <= 1);
+    }
+    check_counts();
+    for (unsigned i = 0; i < COUNT; i++) {
+        give(blocks[i]);
+    }
+}
+
 // Blocks that live side by side never share a page, however they are made up.
 static void keep_contents(void) {
     enum { PLACES = 10, STEPS = 1500, STRIDE = 64 << 10 };
@@ -639,6 +659,7 @@ int main(void) {
         HUGE_CASE(what_may_not_be_given_back_now_is_owed),
         HUGE_CASE(loose_pieces_are_pieces_and_are_joined_later),
         HUGE_CASE(thousands_of_blocks_take_one_system_call_each),
+        HUGE_CASE(so_do_thousands_of_aligned_ones),
         HUGE_CASE(what_is_live_keeps_its_contents_through_any_order_of_sizes),
         HUGE_CASE(so_it_does_with_huge_pages_by_faults),
         HUGE_CASE(the_smallest_cached_mapping_that_is_large_enough_is_used),
