@@ -87,8 +87,10 @@ MALLOW_INLINE bool resize_free_in_slab(struct process *process, const struct hea
 MALLOW_INLINE void resize_free(struct process *process, const struct heap_block *found, void *block,
                                uint64_t entries, size_t size) {
     if (found->kind == HEAP_BLOCK_HUGE) {
-        const bool may_enter = os_entries(&process->os) == entries && heap_thread.effort == 0;
-        if (may_enter) {
+        // Where the cache has no place, who has its system call to spare uses it.
+        const bool may_enter = os_entries(&process->os) == entries &&
+                               (heap_thread.effort == 0 || huge_is_full(&process->huges));
+        if (may_enter && heap_thread.effort == 0) {
             heap_note_effort(HEAP_EFFORT_HUGE);
         }
         if (huge_give_record(&process->huges, found->huge, (uintptr_t)block, may_enter)) {

@@ -104,7 +104,7 @@ static bool huge_charge_locked(struct huge_set *set, size_t growth, enum os_char
 }
 
 MALLOW_INLINE void huge_settle_charge_locked(struct huge_set *set) {
-    const uint64_t held = set->live_bytes + set->cache.bytes;
+    const uint64_t held = set->live_bytes + set->late_bytes + set->cache.bytes;
     if (set->charged_bytes > held) {
         os_charge_release(set->os, (size_t)(set->charged_bytes - held));
     } else if (set->charged_bytes < held) {
@@ -309,6 +309,38 @@ MALLOW_INTERNAL bool huge_contains(struct huge_set *set, uintptr_t address) {
     return found;
 }
 
+static void huge_set_late_locked(struct huge_set *set, struct huge *late, size_t bytes) {
+    __atomic_store_n(&set->late, late, __ATOMIC_RELAXED);
+    set->late_bytes = bytes;
+}
+
+// Leaves the mapping of a freed block to a later call: its record is where that is noted. What was
+// live is held a little longer, so that no more is than before.
+static MALLOW_NOINLINE void huge_put_off_locked(struct huge_set *set, struct huge *huge) {
+    __atomic_store_n(&huge->address, 0, __ATOMIC_RELEASE);
+    huge->next = set->late;
+    huge_set_late_locked(set, huge, set->late_bytes + huge->mapped_bytes);
+}
+
+static void huge_give_late_locked(struct huge_set *set) {
+    struct huge *const huge = set->late;
+    const struct huge_mapping mapping = {huge->map_address, huge->mapped_bytes, huge->parts};
+    huge_set_late_locked(set, huge->next, set->late_bytes - mapping.bytes);
+    huge_record_give_locked(set, huge);
+    huge_cache_give(&set->cache, mapping, set->live_bytes, true);
+    huge_settle_charge_locked(set);
+}
+
+MALLOW_INTERNAL void huge_give_late(struct huge_set *set) {
+    while (__atomic_load_n(&set->late, __ATOMIC_RELAXED) != NULL) {
+        os_lock_take(&set->map->lock);
+        if (set->late != NULL) {
+            huge_give_late_locked(set);
+        }
+        os_lock_drop(&set->map->lock);
+    }
+}
+
 MALLOW_INTERNAL bool huge_give(struct huge_set *set, uintptr_t address, bool may_enter) {
     struct huge *const huge = huge_of(set, address);
     return huge != NULL && huge_give_record(set, huge, address, may_enter);
@@ -325,15 +357,19 @@ MALLOW_INTERNAL bool huge_give_record(struct huge_set *set, struct huge *huge, u
         }
         huge_unlink_locked(set, huge);
         huge_leave_locked(huge);
-        huge_record_give_locked(set, huge);
-        if (may_enter) { // so the call has little else to do
-            address_map_stock_locked(set->map);
-        }
         if (set->cache.pieces == NULL) { // without memory for them, nothing is kept
             huge_cache_lend(&set->cache,
                             meta_take(set->meta, sizeof(struct huge_cache_memory)));
         }
-        huge_cache_give(&set->cache, mapping, set->live_bytes, may_enter);
+        if (unlikely(huge_is_full(set)) && !may_enter) {
+            huge_put_off_locked(set, huge);
+        } else {
+            huge_record_give_locked(set, huge);
+            if (may_enter && !huge_is_full(set)) { // so the call has little else to do
+                address_map_stock_locked(set->map);
+            }
+            huge_cache_give(&set->cache, mapping, set->live_bytes, may_enter);
+        }
         huge_settle_charge_locked(set);
     }
     os_lock_drop_here(&set->map->lock);
@@ -477,7 +513,11 @@ MALLOW_INTERNAL void huge_join(struct huge_set *set) {
 
 MALLOW_INTERNAL void huge_settle(struct huge_set *set) {
     os_lock_take(&set->map->lock);
-    if (huge_owes(set) && !set->os->sealed) {
+    if (set->os->sealed) {
+        // Nothing can be given back.
+    } else if (set->late != NULL) {
+        huge_give_late_locked(set);
+    } else if (huge_owes(set)) {
         huge_cache_settle(&set->cache);
         huge_settle_charge_locked(set);
     }
@@ -485,6 +525,7 @@ MALLOW_INTERNAL void huge_settle(struct huge_set *set) {
 }
 
 MALLOW_INTERNAL size_t huge_purge_all(struct huge_set *set) {
+    huge_give_late(set);
     os_lock_take(&set->map->lock);
     const size_t released = huge_cache_purge(&set->cache);
     huge_settle_charge_locked(set);

@@ -36,10 +36,12 @@ struct huge_set {
     struct address_map *map;
     struct huge *live;         // list of live records
     struct huge *free_records;
+    struct huge *late;         // of freed blocks whose mappings are yet to be given; relaxed reads
+    size_t late_bytes;         // of these mappings
     struct huge_cache cache;
     uint64_t live_count;
     uint64_t live_bytes;       // mapped bytes of live blocks
-    uint64_t charged_bytes;    // live and cached, as charged; more while a call is under way
+    uint64_t charged_bytes;    // live, late and cached, as charged; more during a call
     unsigned broad_count;      // fresh blocks that could have huge pages by faults
     bool refused;              // the kernel has just refused to grow a block, which then moves
     size_t raise_bytes;        // live so many, somebody is to look for dense ones
@@ -87,7 +89,7 @@ MALLOW_INTERNAL struct huge *huge_of(const struct huge_set *set, uintptr_t addre
 MALLOW_INTERNAL bool huge_contains(struct huge_set *set, uintptr_t address);
 
 // Frees the block at `address`; false if no live block begins there. At most one system call, none
-// unless `may_enter`.
+// unless `may_enter`: then a mapping that the cache has no place for is late, and is owed.
 MALLOW_INTERNAL bool huge_give(struct huge_set *set, uintptr_t address, bool may_enter);
 
 // The same of a block that has been found by huge_of. Records are never given up.
@@ -146,7 +148,13 @@ MALLOW_INTERNAL size_t huge_take_debt(struct huge_set *set);
 // Whether there is something to settle; relaxed.
 MALLOW_INLINE bool huge_owes(const struct huge_set *set) {
     return (__atomic_load_n(&set->cache.debt, __ATOMIC_RELAXED) |
-            __atomic_load_n(&set->cache.left.bytes, __ATOMIC_RELAXED)) != 0;
+            __atomic_load_n(&set->cache.left.bytes, __ATOMIC_RELAXED) |
+            (uintptr_t)__atomic_load_n(&set->late, __ATOMIC_RELAXED)) != 0;
+}
+
+// Whether there is no place for another piece; relaxed.
+MALLOW_INLINE bool huge_is_full(const struct huge_set *set) {
+    return __atomic_load_n(&set->cache.count, __ATOMIC_RELAXED) == MALLOW_HUGE_CACHE_COUNT;
 }
 
 // Whether pieces of the cache may touch each other; relaxed.
@@ -159,6 +167,9 @@ MALLOW_INTERNAL void huge_join(struct huge_set *set);
 
 // Gives one piece of that back: one system call.
 MALLOW_INTERNAL void huge_settle(struct huge_set *set);
+
+// Gives all mappings that are late to the cache, or back: one system call each.
+MALLOW_INTERNAL void huge_give_late(struct huge_set *set);
 
 // The program has its memory locked from now on: nothing is mapped that no block needs.
 MALLOW_INTERNAL void huge_lock_begins(struct huge_set *set);

@@ -44,11 +44,15 @@ static void huge_cache_set_loose(struct huge_cache *cache, uint64_t loose) {
     __atomic_store_n(&cache->loose, loose, __ATOMIC_RELAXED);
 }
 
+static void huge_cache_set_count(struct huge_cache *cache, unsigned count) {
+    __atomic_store_n(&cache->count, count, __ATOMIC_RELAXED);
+}
+
 // The number that it gets.
 static unsigned huge_cache_add_piece(struct huge_cache *cache, struct huge_mapping piece) {
     const unsigned number = bits_lowest(~cache->index->used);
     cache->pieces[number] = piece;
-    cache->count++;
+    huge_cache_set_count(cache, cache->count + 1);
     return number;
 }
 
@@ -57,7 +61,7 @@ static struct huge_mapping huge_cache_take_piece(struct huge_cache *cache, unsig
     const struct huge_mapping piece = cache->pieces[number];
     huge_index_remove(cache->index, piece, number);
     cache->pieces[number] = (struct huge_mapping){0, 0, HUGE_ONE};
-    cache->count--;
+    huge_cache_set_count(cache, cache->count - 1);
     if (unlikely(cache->loose != 0)) {
         huge_cache_set_loose(cache, cache->loose & ~(UINT64_C(1) << number));
     }
@@ -563,13 +567,16 @@ MALLOW_INTERNAL void huge_cache_give(struct huge_cache *cache, struct huge_mappi
         }
         return;
     }
+    if (unlikely(!has_place)) { // what is owed then, a call with a place notes
+        huge_cache_unmap(cache, mapping);
+        return;
+    }
     const size_t limit = huge_cache_limit(cache, live_bytes, mapping.bytes);
     size_t keep = bits_min(mapping.bytes, limit - bits_min(cache->bytes, limit));
     if (keep < mapping.bytes) {
         keep = bits_align_down(keep, cache->os->page_bytes);
         keep = keep >= HUGE_PIECE_BYTES_MIN ? keep : 0;
     }
-    keep = has_place ? keep : 0;
     if (keep > 0) {
         huge_cache_keep(cache, (struct huge_mapping){mapping.address, keep, mapping.parts});
     }

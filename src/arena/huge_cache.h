@@ -50,7 +50,7 @@ struct huge_cache {
     struct huge_mapping *pieces; // MALLOW_HUGE_CACHE_COUNT, those of no bytes unused; NULL: none
                                  // yet, keeps nothing
     struct huge_index *index;    // of these
-    unsigned count;
+    unsigned count;          // relaxed reads
     uint64_t loose;          // pieces that may touch others; relaxed reads
     size_t bytes;            // of pieces, and gathered
     size_t bytes_low;        // fewest since the last look

@@ -95,7 +95,7 @@ MALLOW_INTERNAL void snapshot_take(const struct observe_sources *sources,
     os_lock_take(&huges->map->lock);
     snapshot->huge_live_bytes = huges->live_bytes;
     snapshot->huge_live_count = huges->live_count;
-    snapshot->huge_cached_bytes = huges->cache.bytes;
+    snapshot->huge_cached_bytes = huges->cache.bytes + huges->late_bytes;
     os_lock_drop(&huges->map->lock);
     snapshot->committed_bytes += snapshot->huge_live_bytes + snapshot->huge_cached_bytes;
     snapshot->reserved_bytes += snapshot->huge_live_bytes + snapshot->huge_cached_bytes;
@@ -145,6 +145,9 @@ MALLOW_INTERNAL void snapshot_measure(const struct observe_sources *sources,
     os_lock_drop(&arenas->lock);
     os_lock_take(&huges->map->lock);
     for (const struct huge *huge = huges->live; huge != NULL; huge = huge->next) {
+        bytes += os_resident(os, huge->map_address, huge->mapped_bytes);
+    }
+    for (const struct huge *huge = huges->late; huge != NULL; huge = huge->next) {
         bytes += os_resident(os, huge->map_address, huge->mapped_bytes);
     }
     for (unsigned i = 0; huges->cache.count > 0 && i < MALLOW_HUGE_CACHE_COUNT; i++) {

@@ -94,6 +94,7 @@ static void worker_make_huge(struct worker *worker) {
 }
 
 MALLOW_INTERNAL void worker_pay(struct worker *worker) {
+    huge_give_late(worker->huges);
     (void)huge_idle_purge(worker->huges, huge_take_debt(worker->huges));
     (void)arena_idle_purge(worker->arenas, arena_take_debt(worker->arenas));
 }

@@ -65,6 +65,7 @@ static void worker_sort_posts(struct worker *worker) {
 MALLOW_INTERNAL bool worker_tick(struct worker *worker) {
     size_t pending = 0;
     const uint64_t entries = os_entries(worker->os);
+    huge_give_late(worker->huges);
     const size_t huge_bytes = huge_idle_look(worker->huges);
     const size_t arena_bytes = arena_idle_look(worker->arenas);
     worker_count(worker, huge_idle_purge(worker->huges, huge_bytes) +

@@ -126,7 +126,7 @@ void adversary_trades(void) {
 
 // ---- Every call grows the heap ------------------------------------------------------------------
 
-// Rows of huge blocks, each of which takes a mapping of its own.
+// Rows of huge blocks: each takes a mapping of its own, or leaves one when no more can be kept.
 static void rows_of_huge(void) {
     enum { ROW = 400 };
     void **const blocks = array_make(ROW);
@@ -134,6 +134,18 @@ static void rows_of_huge(void) {
     for (size_t alignment = 128 * KIB; alignment <= 32 * MIB; alignment *= 4) {
         for (size_t i = 0; i < ROW; i++) {
             blocks[i] = counted_aligned(alignment, 2 * MIB);
+        }
+        for (size_t i = 0; i < ROW; i++) {
+            counted_free(blocks[i]);
+        }
+    }
+    phase("huge blocks become large ones", false);
+    for (size_t size = 40 * KIB; size <= 1 * MIB; size *= 5) {
+        for (size_t i = 0; i < ROW; i++) {
+            blocks[i] = counted_malloc(3 * MIB);
+        }
+        for (size_t i = 0; i < ROW; i++) {
+            blocks[i] = counted_realloc(blocks[i], size);
         }
         for (size_t i = 0; i < ROW; i++) {
             counted_free(blocks[i]);

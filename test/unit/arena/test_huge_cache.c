@@ -62,7 +62,7 @@ static void check_counts(void) {
     }
     assert_int_equal(set->live_count, count);
     assert_int_equal(set->live_bytes, bytes);
-    assert_int_equal(set->charged_bytes, bytes + cached);
+    assert_int_equal(set->charged_bytes, bytes + cached + set->late_bytes);
 }
 
 static uintptr_t take(size_t bytes) {
@@ -420,6 +420,41 @@ CASE(the_cache_keeps_no_more_than_its_limit_and_its_places) {
     assert_int_equal(set->cache.bytes, 0);
 }
 
+CASE(what_has_no_place_is_late_where_no_system_call_may_be_made) {
+    keep_all();
+    uintptr_t blocks[MALLOW_HUGE_CACHE_COUNT + 3];
+    set->cache.limit = (size_t)1 << 40;
+    set->cache.room.refused = true; // pieces stay where they are
+    for (unsigned i = 0; i < MALLOW_HUGE_CACHE_COUNT + 3; i++) {
+        blocks[i] = take_apart(MIB);
+    }
+    const uint64_t held = world.os.charge.held_bytes;
+    const uint64_t live = set->live_count;
+    const uint64_t entries = os_entries(&world.os);
+    for (unsigned i = 0; i < MALLOW_HUGE_CACHE_COUNT + 3; i++) {
+        assert_true(huge_give(set, blocks[i], false));
+        assert_false(huge_give(set, blocks[i], false));
+    }
+    assert_int_equal(os_entries(&world.os), entries);
+    assert_int_equal(set->late_bytes, 3 * MIB);
+    assert_int_equal(set->live_count, live - (MALLOW_HUGE_CACHE_COUNT + 3));
+    assert_int_equal(world.os.charge.held_bytes, held);
+    assert_true(huge_owes(set));
+    huge_settle(set); // there is no place yet: one goes back
+    assert_int_equal(os_entries(&world.os), entries + 1);
+    assert_int_equal(set->late_bytes, 2 * MIB);
+    assert_true(world.os.charge.held_bytes < held);
+    const uintptr_t taken = take(MIB);
+    set->cache.debt = 0;
+    huge_settle(set); // now there is
+    assert_int_equal(os_entries(&world.os), entries + 1);
+    assert_int_equal(set->late_bytes, MIB);
+    assert_true(huge_give(set, taken, true));
+    huge_give_late(set);
+    assert_int_equal(set->late_bytes, 0);
+    check_counts();
+}
+
 CASE(a_piece_that_was_put_together_grows_in_one_call_whatever_the_kernel_says) {
     keep_all();
     const uintptr_t whole = take(6 * MIB);
@@ -664,6 +699,7 @@ int main(void) {
         HUGE_CASE(so_it_does_with_huge_pages_by_faults),
         HUGE_CASE(the_smallest_cached_mapping_that_is_large_enough_is_used),
         HUGE_CASE(the_cache_keeps_no_more_than_its_limit_and_its_places),
+        HUGE_CASE(what_has_no_place_is_late_where_no_system_call_may_be_made),
         HUGE_CASE(a_piece_that_was_put_together_grows_in_one_call_whatever_the_kernel_says),
         HUGE_CASE(so_does_what_was_cut_from_one),
         HUGE_CASE(a_block_that_the_kernel_does_not_grow_moves_without_a_second_call),
