@@ -164,9 +164,18 @@ MALLOW_INLINE void resize_end_moved(struct process *process, enum heap_block_kin
     process_poll(process, caller, UINT64_MAX);
 }
 
-// The same as a thread's first call, which has a heap to make besides: a block of slices is had
-// sooner than one of a slab that has to be made for it.
+// The same as a thread's first call. A block that is in no slab needs no heap: the next call makes
+// it. For others it is made, and a block of slices is had sooner than one of a slab that has to be
+// made for it.
 static MALLOW_NOINLINE void *resize_malloc_first(size_t size) {
+    struct process *const process = process_ready();
+    if (size > MALLOW_SLAB_BYTES_MAX && process->shared.reserve == NULL &&
+        atomic_load_explicit(&process->os.charge.events, memory_order_relaxed) == 0) {
+        const uintptr_t address = heap_allocate_apart(&process->shared, size);
+        if (likely(address != 0)) {
+            return (void *)address;
+        }
+    }
     struct heap *const heap = process_enter_own();
     if (heap == NULL) {
         return api_malloc(size);

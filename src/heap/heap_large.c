@@ -16,24 +16,29 @@ static size_t large_usable(const struct heap_shared *shared, size_t size) {
     return bits_align_up(bits_max(size, 1), shared->os->page_bytes);
 }
 
+// What is urgent of what growth needs is seen to even by a call that moves a block, or is a
+// thread's first, and has taken a span.
+static void large_prepare(struct heap_shared *shared, uint64_t entries, bool grown) {
+    const enum arena_low low = arena_is_low(shared->arenas);
+    if (unlikely(low >= ARENA_LOW_TABLES) && os_entries(shared->os) == entries &&
+        (low == ARENA_SHORT_TABLES || (!grown && heap_thread.first == 0))) {
+        arena_prepare(shared->arenas);
+        heap_note_effort(HEAP_EFFORT_GROWTH);
+    }
+}
+
 // A span for a call with nothing else to do.
 static void heap_take_span_settled(struct heap *heap, unsigned slice_count, unsigned align_slices,
                                    struct arena_span *span) {
     const uint64_t entries = os_entries(heap->shared->os);
     heap_take_span(heap, slice_count, align_slices, span);
-    // A call that has grown and moves a block, or makes a heap, sees to what is urgent only.
     if (unlikely(heap->reserve != NULL)) {
         return;
     }
     if (likely(heap_thread.first_effort == 0)) {
         heap_settle(heap->shared, entries);
-        return;
-    }
-    const enum arena_low low = arena_is_low(heap->shared->arenas);
-    if (unlikely(low >= ARENA_LOW_TABLES) && os_entries(heap->shared->os) == entries &&
-        (low == ARENA_SHORT_TABLES || (!span->grown && heap_thread.first == 0))) {
-        arena_prepare(heap->shared->arenas);
-        heap_note_effort(HEAP_EFFORT_GROWTH);
+    } else {
+        large_prepare(heap->shared, entries, span->grown);
     }
 }
 
@@ -57,6 +62,26 @@ MALLOW_INTERNAL uintptr_t heap_large_allocate(struct heap *heap, size_t size, si
     if (zeroed && !span.zeroed) {
         __builtin_memset((void *)span.address, 0, usable_bytes);
     }
+    return span.address;
+}
+
+MALLOW_INTERNAL uintptr_t heap_allocate_apart(struct heap_shared *shared, size_t size) {
+    const uint64_t entries = os_entries(shared->os);
+    heap_begin_effort();
+    if (size > shared->large_bytes_max) {
+        const struct heap_huge_request request = {.alignment = 1};
+        heap_note_effort(HEAP_EFFORT_HUGE);
+        return heap_huge_try(shared, size, request, OS_CHARGE_SOFT);
+    }
+    const unsigned slice_count = large_slices(size);
+    struct arena_span span;
+    arena_take_into(shared->arenas, slice_count, 1, OS_CHARGE_SOFT, &span);
+    heap_note_effort(HEAP_EFFORT_SPAN);
+    if (span.slab == NULL) {
+        return 0;
+    }
+    slab_init_large(span.slab, span.address, slice_count, large_usable(shared, size));
+    large_prepare(shared, entries, true);
     return span.address;
 }
 
