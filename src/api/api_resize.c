@@ -93,7 +93,10 @@ MALLOW_INLINE void resize_free(struct process *process, const struct heap_block 
         if (may_enter && heap_thread.effort == 0) {
             heap_note_effort(HEAP_EFFORT_HUGE);
         }
-        if (huge_give_record(&process->huges, found->huge, (uintptr_t)block, may_enter)) {
+        // One that has made a slab leaves all of that to a later call: there are few of these.
+        if (unlikely(heap_thread.effort >= HEAP_EFFORT_SPAN) && size <= MALLOW_SLAB_BYTES_MAX
+                ? huge_put_off(&process->huges, found->huge, (uintptr_t)block)
+                : huge_give_record(&process->huges, found->huge, (uintptr_t)block, may_enter)) {
             return;
         }
     } else if (found->kind == HEAP_BLOCK_LARGE) {

@@ -322,6 +322,22 @@ static MALLOW_NOINLINE void huge_put_off_locked(struct huge_set *set, struct hug
     huge_set_late_locked(set, huge, set->late_bytes + huge->mapped_bytes);
 }
 
+MALLOW_INTERNAL MALLOW_NOINLINE bool huge_put_off(struct huge_set *set, struct huge *huge,
+                                                  uintptr_t address) {
+    os_lock_take_here(&set->map->lock);
+    const bool is_live = huge->address == address;
+    if (likely(is_live)) {
+        if (unlikely(huge->allowance != NULL)) {
+            os_allowance_release(huge->allowance, huge->mapped_bytes);
+        }
+        huge_unlink_locked(set, huge);
+        huge_leave_locked(huge);
+        huge_put_off_locked(set, huge);
+    }
+    os_lock_drop_here(&set->map->lock);
+    return is_live;
+}
+
 static void huge_give_late_locked(struct huge_set *set) {
     struct huge *const huge = set->late;
     const struct huge_mapping mapping = {huge->map_address, huge->mapped_bytes, huge->parts};

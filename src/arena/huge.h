@@ -96,6 +96,9 @@ MALLOW_INTERNAL bool huge_give(struct huge_set *set, uintptr_t address, bool may
 MALLOW_INTERNAL bool huge_give_record(struct huge_set *set, struct huge *huge, uintptr_t address,
                                       bool may_enter);
 
+// The same without a system call: its mapping is late in any case.
+MALLOW_INTERNAL bool huge_put_off(struct huge_set *set, struct huge *huge, uintptr_t address);
+
 // Whether the kernel would refuse to make a live block so large.
 MALLOW_INLINE bool huge_is_fixed(const struct huge *huge, size_t bytes) {
     return huge->parts == HUGE_SEVERAL &&
