@@ -729,8 +729,8 @@ MALLOW_INLINE void heap_take_span(struct heap *heap, unsigned slice_count, unsig
 
 MALLOW_INTERNAL uintptr_t heap_large_allocate(struct heap *heap, size_t size, size_t alignment,
                                               bool zeroed);
-// A block of more than MALLOW_SLAB_BYTES_MAX bytes for a thread that has no heap yet, and needs none
-// for that; 0: none without giving something back.
+// A block of more than MALLOW_SLAB_BYTES_MAX bytes for a thread that has no heap yet, and needs
+// none for that; 0: none without giving something back.
 MALLOW_INTERNAL uintptr_t heap_allocate_apart(struct heap_shared *shared, size_t size);
 // A zeroed block whose (address + offset) is a multiple of `alignment`, for an offset that is not:
 // the one kind of block that does not begin where its span does.
