@@ -48,6 +48,7 @@ struct process {
     uint64_t start_us;               // monotonic clock at start
     int stats_fd;                    // where statistics, and complaints, go at the end
     uintptr_t break_at_start;        // where libc's own heap would begin
+    _Atomic(bool) libc_is_used;      // it has been seen to have a block, or to have had one
     struct observe_sources sources;  // where the counters are
     struct process_operators operators;
     struct worker worker;            // returns memory while the program is idle

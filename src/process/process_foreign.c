@@ -4,11 +4,13 @@
 //
 // Holds    nothing is read before its page is known to be mapped. A pointer is libc's iff it lies
 //          in the program break's range (we never move the break), or has the shape of a block of
-//          one of its mapped heaps or of a mapping of its own.
+//          one of its mapped heaps or of a mapping of its own; and libc's malloc has been in use at
+//          all. Mostly it has not: then a shape is forged.
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE // dlsym, dladdr
 #endif
 #include <dlfcn.h>
+#include <malloc.h>
 #include <unistd.h>
 
 #include "process/process.h"
@@ -37,7 +39,7 @@ static bool foreign_in_break(const struct process *process, uintptr_t address) {
     return now != (void *)-1 && address >= process->break_at_start && address < (uintptr_t)now;
 }
 
-static bool foreign_is_libc(const struct process *process, uintptr_t address) {
+static bool foreign_has_shape(const struct process *process, uintptr_t address) {
     if (address % MALLOW_GRANULE_BYTES != 0 || address < 4096 || address >> 47 != 0) {
         return false;
     }
@@ -72,9 +74,31 @@ static bool foreign_is_libc(const struct process *process, uintptr_t address) {
     return false;
 }
 
+// Whether libc's malloc has ever handed out a block. Not asked again once it has: libc walks its
+// free blocks to answer.
+static bool foreign_libc_is_used(struct process *process) {
+    if (atomic_load_explicit(&process->libc_is_used, memory_order_relaxed)) {
+        return true;
+    }
+    struct mallinfo2 (*libc_mallinfo2)(void) = NULL;
+    *(void **)&libc_mallinfo2 = dlsym(RTLD_NEXT, "mallinfo2");
+    if (libc_mallinfo2 != NULL) { // glibc 2.33
+        const struct mallinfo2 figures = libc_mallinfo2();
+        if (figures.arena == 0 && figures.hblks == 0) {
+            return false;
+        }
+    }
+    atomic_store_explicit(&process->libc_is_used, true, memory_order_relaxed);
+    return true;
+}
+
+static bool foreign_is_libc(struct process *process, uintptr_t address) {
+    return dlsym != NULL && foreign_has_shape(process, address) && foreign_libc_is_used(process);
+}
+
 // By the name that stays libc's (preload_dlopen.c).
 MALLOW_INTERNAL bool process_foreign_free(struct process *process, void *block) {
-    if (dlsym == NULL || !foreign_is_libc(process, (uintptr_t)block)) {
+    if (!foreign_is_libc(process, (uintptr_t)block)) {
         return false;
     }
     void (*libc_free)(void *) = NULL;
@@ -88,7 +112,7 @@ MALLOW_INTERNAL bool process_foreign_free(struct process *process, void *block) 
 
 // Of a block that is not mapped by itself, the next one's first word is its own.
 MALLOW_INTERNAL size_t process_foreign_size(struct process *process, void *block) {
-    if (dlsym == NULL || !foreign_is_libc(process, (uintptr_t)block)) {
+    if (!foreign_is_libc(process, (uintptr_t)block)) {
         return 0;
     }
     const size_t field = ((const size_t *)block)[-1];

@@ -140,3 +140,39 @@ void chunk_header_forged_in_static_data(void)
     }
     free(hidden(victim.static_data + 64));
 }
+
+// In the break, which libc's heap would grow into, had it one.
+void chunk_header_forged_in_the_break(void)
+{
+    const size_t size = ((victim.size + 31) & ~(size_t)15) % 65536 + 32;
+    unsigned char *const start = sbrk(262144);
+    CHECK(start != hidden((const void *)-1), "sbrk");
+    size_t *const words = (size_t *)(void *)(start + (-(uintptr_t)start & 15));
+    words[1] = size | 1;
+    words[1 + size / sizeof *words] = 33;
+    free(hidden(words + 2));
+}
+
+// As libc has a large block in a mapping of its own, which free would unmap.
+void chunk_header_forged_in_a_mapping(void)
+{
+    enum { MAPPING_BYTES = 65536 };
+    size_t *const words = mmap(NULL, MAPPING_BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    CHECK(words != MAP_FAILED, "mmap");
+    words[1] = MAPPING_BYTES | 2;
+    free(hidden(words + 2));
+}
+
+// As libc has a block in a further heap, which begins at a multiple of 64 MiB with where its arena is.
+void chunk_header_forged_in_a_heap(void)
+{
+    const size_t heap_bytes = 64 * MIB;
+    char *const mapping = mmap(NULL, 2 * heap_bytes, PROT_READ | PROT_WRITE,
+                               MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    CHECK(mapping != MAP_FAILED, "mmap");
+    size_t *const heap = (size_t *)(void *)(mapping + (-(uintptr_t)mapping & (heap_bytes - 1)));
+    heap[0] = (size_t)(uintptr_t)victim.static_data;
+    heap[2] = MIB;
+    heap[513] = 48 | 5;
+    free(hidden(heap + 514));
+}
