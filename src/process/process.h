@@ -46,7 +46,7 @@ struct process {
     pthread_key_t key;
     bool key_valid;
     uint64_t start_us;               // monotonic clock at start
-    int stats_fd;                    // where statistics, and complaints, go at the end
+    int stats_fd;                    // where statistics, and complaints, go at the end; -1: nowhere
     uintptr_t break_at_start;        // where libc's own heap would begin
     _Atomic(bool) libc_is_used;      // it has been seen to have a block, or to have had one
     struct observe_sources sources;  // where the counters are

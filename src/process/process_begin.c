@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
 // Process: what happens when the library is loaded, and when the program ends.
+#include <errno.h>
 #include <fcntl.h>
 #include <time.h>
 
@@ -19,9 +20,10 @@ __attribute__((constructor(101))) static void process_begin(void) {
     process->stats_fd = 2;
     if (process_option(&process->options, stats) != 0 ||
         process_option_text(&process->options, report)[0] != '\0') {
-        // Many a program closes stderr before we get to write.
+        // Many a program closes stderr before we get to write. If it is closed now, what gets its
+        // number later is no place for that.
         const int copy = fcntl(2, F_DUPFD_CLOEXEC, 100);
-        process->stats_fd = copy >= 0 ? copy : 2;
+        process->stats_fd = copy >= 0 || errno == EBADF ? copy : 2;
     }
     if (process_option(&process->options, verbose) != 0) {
         static const char line[] = "mallow: version " MALLOW_VERSION_STRING "\n";

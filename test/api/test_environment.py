@@ -12,6 +12,7 @@ import pathlib
 import re
 import shutil
 import subprocess
+import sys
 import tempfile
 import unittest
 
@@ -35,6 +36,15 @@ class Environment(unittest.TestCase):
     def test_silent_without_options(self):
         done = run("/bin/echo", "hello")
         self.assertEqual((done.returncode, done.stdout, done.stderr), (0, "hello\n", ""))
+
+    def test_a_file_that_the_program_opens_in_place_of_a_closed_stderr_stays_as_it_wrote_it(self):
+        for option, value in (("MALLOW_STATS", "1"), ("MALLOW_REPORT", "/no/such/folder/report")):
+            with self.subTest(option=option), tempfile.TemporaryDirectory() as folder:
+                path = pathlib.Path(folder, "data")
+                script = f"import os; fd = os.open({str(path)!r}, os.O_CREAT | os.O_WRONLY); os.write(fd, b'%d' % fd)"
+                done = run("/bin/sh", "-c", 'exec 2>&-; exec "$@"', "sh", sys.executable, "-c", script,
+                           **{option: value})
+                self.assertEqual((done.returncode, path.read_text()), (0, "2"))
 
     def test_unknown_option_is_named_in_one_line_and_the_program_runs_on(self):
         done = run("/bin/echo", "hello", MALLOW_FOO="1")
