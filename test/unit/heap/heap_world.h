@@ -5,6 +5,7 @@
 
 #include "../arena/world.h"
 #include "heap/heap.h"
+#include "heap/heap_fast.h"
 #include "heap/heap_near.h"
 #include "heap/heap_rest.h"
 #include "slab/size_class.h"
@@ -68,6 +69,15 @@ static inline void heap_world_free_elsewhere(struct heap_world *world, uintptr_t
     heap_begin_effort();
     heap_free_remote(slab, arena_remote_of(&world->arena.arenas, slab),
                      slab_index_of(slab, address));
+}
+
+// Fills a slab with blocks of `bytes`.
+static inline struct slab *heap_world_fill_slab(struct heap *heap, size_t bytes) {
+    struct slab *const slab = heap_fast_slab(heap, heap_allocate(heap, bytes, false));
+    while (slab_owner(slab) != ((uintptr_t)heap | SLAB_OWNER_FULL)) {
+        assert_true(heap_allocate(heap, bytes, false) != 0);
+    }
+    return slab;
 }
 
 static inline unsigned heap_world_posts(const struct heap *heap) {

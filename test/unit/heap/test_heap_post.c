@@ -176,13 +176,8 @@ CASE(a_full_slab_is_nobodys_only_while_no_fork_can_be) {
 
 enum { SLABS = 3 };
 
-// Fills a slab of `owner`.
 static struct slab *fill_slab(struct heap *owner) {
-    struct slab *const slab = heap_fast_slab(owner, heap_allocate(owner, BYTES, false));
-    while (slab_owner(slab) != ((uintptr_t)owner | SLAB_OWNER_FULL)) {
-        assert_true(heap_allocate(owner, BYTES, false) != 0);
-    }
-    return slab;
+    return heap_world_fill_slab(owner, BYTES);
 }
 
 static void free_elsewhere(struct slab *slab, size_t first, size_t end) {

@@ -91,6 +91,30 @@ CASE(a_look_leaves_alone_what_is_used_in_between) {
     assert_int_equal(atomic_load(&worker.released_bytes), 0);
 }
 
+// A full slab that others have freed, whose post lies under another one, is the next heap's: what is
+// freed in it then comes to that heap with a look.
+CASE(a_look_brings_posts_to_the_next_owners_of_their_slabs) {
+    struct heap *const next = heap_adopt_or_create(&world.shared);
+    struct slab *slabs[2];
+    for (unsigned i = 0; i < 2; i++) {
+        slabs[i] = heap_world_fill_slab(world.heap, 8192);
+    }
+    const size_t count = slabs[0]->room_count;
+    for (size_t i = 0; i < count; i++) {
+        heap_world_free_elsewhere(&world, slabs[0]->start_address + i * 8192);
+        if (i == 0) {
+            heap_world_free_elsewhere(&world, slabs[1]->start_address);
+        }
+    }
+    assert_int_equal(slabs[0]->kind, SLAB_NONE);
+    while (heap_world_fill_slab(next, 8192) != slabs[0]) {
+    }
+    heap_world_free_elsewhere(&world, slabs[0]->start_address);
+    assert_int_equal(heap_world_posts(next), 0);
+    (void)worker_tick(&worker);
+    assert_int_equal(heap_world_posts(next), 1);
+}
+
 // Time does not stand still here: the steps are told that their last look was long ago.
 static void let_time_pass(void) {
     worker.tick_ms = 0;
@@ -210,6 +234,8 @@ int main(void) {
         cmocka_unit_test_setup_teardown(
             the_third_look_gives_back_what_was_free_before_the_first, begin, end),
         cmocka_unit_test_setup_teardown(a_look_leaves_alone_what_is_used_in_between, begin, end),
+        cmocka_unit_test_setup_teardown(
+            a_look_brings_posts_to_the_next_owners_of_their_slabs, begin, end),
         cmocka_unit_test_setup_teardown(a_step_makes_one_system_call_at_most_and_many_do_all,
                                         begin, end),
         cmocka_unit_test_setup_teardown(steps_do_not_look_again_before_it_is_time, begin, end),
