@@ -7,6 +7,7 @@
 
 #include "../support/suite.h"
 
+#include <fcntl.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <sys/wait.h>
@@ -240,6 +241,50 @@ static void a_destroyed_heap_leaves_nothing(void **state)
     CHECK(after <= before + MIB, "%zu held before, %zu after", (size_t)before, (size_t)after);
 }
 
+#ifdef TEST_SCALED // sanitizers and emulators have mappings and memory of their own
+enum { MILLION = 10000, FIGURES_ARE_OURS = 0 };
+#else
+enum { MILLION = 1000000, FIGURES_ARE_OURS = 1 };
+#endif
+
+static size_t map_count(void)
+{
+    char bytes[4096];
+    size_t count = 0;
+    ssize_t length;
+    const int fd = open("/proc/self/maps", O_RDONLY | O_CLOEXEC);
+    while ((length = read(fd, bytes, sizeof bytes)) > 0) {
+        for (ssize_t i = 0; i < length; i++) {
+            count += bytes[i] == '\n';
+        }
+    }
+    close(fd);
+    return count;
+}
+
+// One in 1,000 has a mapping of its own, and one slices. What stays is tables, of which 512 bytes are
+// for each 64 KiB of slices that there ever were.
+static void a_million_blocks_up_to_64_mib_go_at_once(void **state)
+{
+    (void)state;
+    (void)mw_collect(true);
+    const size_t kib = process_rss_kib();
+    const size_t maps = map_count();
+    struct mw_heap *const heap = make((struct mw_heap_config){0});
+    struct chance chance = {1};
+    for (size_t i = 0; i < MILLION; i++) {
+        const size_t most = i % 1000 == 0 ? 64 * MIB : i % 1000 == 1 ? MIB : 200;
+        char *const block = mw_heap_malloc(heap, 1 + chance_below(&chance, most));
+        CHECK(block != NULL, "block %zu", i);
+        block[0] = 1;
+    }
+    CHECK(stats_of(heap).held_bytes >= MILLION / 1000 * (8 * MIB), "held");
+    mw_heap_destroy(heap);
+    (void)mw_collect(true);
+    CHECK(!FIGURES_ARE_OURS || map_count() <= maps + 4, "%zu mappings before, %zu after", maps, map_count());
+    CHECK(!FIGURES_ARE_OURS || process_rss_kib() <= kib + (8 << 10), "%zu KiB before, %zu after", kib, process_rss_kib());
+}
+
 // ---- Threads ------------------------------------------------------------------------------------
 
 static _Atomic(void *) rings[THREADS][SLOTS]; // to be freed by that thread
@@ -408,6 +453,7 @@ int main(void)
         cmocka_unit_test(a_refusal_is_tried_again_after_shedding),
         cmocka_unit_test(the_process_limit_holds_besides),
         cmocka_unit_test(a_destroyed_heap_leaves_nothing),
+        cmocka_unit_test(a_million_blocks_up_to_64_mib_go_at_once),
         cmocka_unit_test(many_threads_each_with_a_heap_free_each_others_blocks),
         cmocka_unit_test(heaps_end_while_others_allocate_and_collect),
         cmocka_unit_test(a_child_goes_on_with_its_heaps),
