@@ -40,7 +40,7 @@ enum mw_heap_status {
     MW_HEAP_SEALED = 2,        // MALLOW_MODE=realtime: all memory is set apart already
     MW_HEAP_NO_MEMORY = 3,     // the reserve could not be had; growth: the kernel, or the process's
                                // limit, refuses
-    MW_HEAP_NOT_PREFAULTED = 4, // the kernel gave no pages for it
+    MW_HEAP_NOT_PREFAULTED = 4, // not so much memory is free, or the kernel gave no pages for it
     MW_HEAP_NOT_LOCKED = 5,    // brought in, but not locked: see RLIMIT_MEMLOCK
     MW_HEAP_EXHAUSTED = 6,     // no room just now in the reserve, or below the limit: what is freed
                                // makes some
@@ -72,7 +72,8 @@ struct mw_heap;
 
 // Makes a heap; *heap is NULL on failure, and nothing is kept (but a few pages of tables that were
 // locked by then, and serve other heaps, stay so). A handful of system calls and a few
-// short locks, for one that grows mostly none. Any thread.
+// short locks, for one that grows mostly none; before 16 MiB or more are brought in, files of /proc
+// and of the cgroup are read, to see whether so much is free. Any thread.
 MW_API enum mw_heap_status mw_heap_create(const struct mw_heap_config *config, struct mw_heap **heap);
 
 // Ends a heap and gives its reserve back, whatever of it is in use: no block of it may be touched, or

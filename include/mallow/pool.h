@@ -65,7 +65,7 @@ enum mw_pool_status {
     MW_POOL_MEMORY_OVERLAPS = 18,    // attached memory overlaps a memory of this pool
     MW_POOL_TOO_MANY_MEMORIES = 19,  // MW_POOL_MEMORIES_MAX are attached
     MW_POOL_MAP_FAILED = 20,         // the kernel gave no mapping
-    MW_POOL_PREFAULT_FAILED = 21,    // the kernel gave no pages
+    MW_POOL_PREFAULT_FAILED = 21,    // not so much memory is free, or the kernel gave no pages
     MW_POOL_LOCK_FAILED = 22,        // the kernel locked no pages (RLIMIT_MEMLOCK)
     MW_POOL_UNMAP_FAILED = 23,       // the kernel kept a mapping; the pool is gone all the same
     MW_POOL_NOT_A_POOL = 24,         // the handle is no pool, or one that was destroyed
@@ -176,7 +176,9 @@ MW_API enum mw_pool_status mw_pool_create_in(const struct mw_pool_config *config
 
 // The same; maps memory where config->memory is NULL, and prefaults and locks where asked to. One
 // mmap, and a madvise or an mlock where asked for, are all that this pool ever asks of the kernel
-// until mw_pool_destroy. HOSTED.
+// until mw_pool_destroy; but before it brings in 16 MiB or more, files of /proc and of the cgroup are
+// read: what they say is not free is refused (MW_POOL_PREFAULT_FAILED), where the kernel would kill
+// for it. HOSTED.
 MW_API enum mw_pool_status mw_pool_create(const struct mw_pool_config *config, struct mw_pool **pool,
                                           size_t *problem_class);
 

@@ -9,6 +9,7 @@
 #include "api/api.h"
 #include "heap/heap_fast.h"
 #include "heap/heap_own.h"
+#include "os/cgroup.h"
 #include "process/process.h"
 
 // What the public pointer points to.
@@ -26,7 +27,7 @@ const char *mw_heap_status_text(enum mw_heap_status status) {
     case MW_HEAP_BAD_CONFIG: return "a NULL pointer, another structure, or limits of a reserve";
     case MW_HEAP_SEALED: return "with MALLOW_MODE=realtime all memory is set apart already";
     case MW_HEAP_NO_MEMORY: return "memory could not be had";
-    case MW_HEAP_NOT_PREFAULTED: return "the kernel gave no pages for the reserve";
+    case MW_HEAP_NOT_PREFAULTED: return "not so much memory is free, or the kernel gave no pages";
     case MW_HEAP_NOT_LOCKED: return "the kernel did not lock the reserve: see RLIMIT_MEMLOCK";
     case MW_HEAP_EXHAUSTED: return "the reserve, or the limit, has no room for it just now";
     case MW_HEAP_TOO_BIG: return "no block of a heap is that large or that much aligned";
@@ -65,6 +66,31 @@ static enum mw_heap_status api_heap_create_growing(struct process *process,
     return MW_HEAP_OK;
 }
 
+// Whether there is memory for its pages: the kernel would not refuse, but kill. Those that are in
+// already count for nothing (giant pages, freed memory that is kept).
+static bool api_heap_fits(const struct process *process, const struct heap_own *own) {
+    const uint64_t bytes = (uint64_t)own->reserve.chunk_count << MALLOW_CHUNK_SHIFT;
+    if (bytes < OS_SPARED_BYTES) {
+        return true;
+    }
+    const uint64_t free_bytes =
+        os_free_bytes(process_option_text(&process->options, system_root));
+    return os_fits(bytes, free_bytes) || os_fits(heap_own_missing_bytes(own), free_bytes);
+}
+
+static enum mw_heap_status api_heap_bring_in(const struct process *process,
+                                             const struct mw_heap_config *config,
+                                             struct heap_own *own) {
+    bool locked = config->lock;
+    if (!config->prefault && !config->lock) {
+        return MW_HEAP_OK;
+    }
+    if (!api_heap_fits(process, own) || !heap_own_bring_in(own, &locked)) {
+        return MW_HEAP_NOT_PREFAULTED;
+    }
+    return locked == config->lock ? MW_HEAP_OK : MW_HEAP_NOT_LOCKED;
+}
+
 enum mw_heap_status mw_heap_create(const struct mw_heap_config *config, struct mw_heap **heap) {
     if (heap == NULL) {
         return MW_HEAP_BAD_CONFIG;
@@ -83,14 +109,14 @@ enum mw_heap_status mw_heap_create(const struct mw_heap_config *config, struct m
     if (config->reserve_bytes == 0) {
         return api_heap_create_growing(process, config, heap);
     }
-    struct heap_own *own = NULL;
-    switch (heap_own_create(&process->shared, config->reserve_bytes, config->prefault,
-                            config->lock, &own)) {
-    case HEAP_OWN_MADE: break;
-    case HEAP_OWN_NOT_IN: return MW_HEAP_NOT_PREFAULTED;
-    case HEAP_OWN_NOT_LOCKED: return MW_HEAP_NOT_LOCKED;
-    case HEAP_OWN_NO_MEMORY:
-    default: return MW_HEAP_NO_MEMORY;
+    struct heap_own *const own = heap_own_create(&process->shared, config->reserve_bytes);
+    if (own == NULL) {
+        return MW_HEAP_NO_MEMORY;
+    }
+    const enum mw_heap_status status = api_heap_bring_in(process, config, own);
+    if (status != MW_HEAP_OK) {
+        heap_own_end(own);
+        return status;
     }
     *heap = (struct mw_heap *)own;
     return MW_HEAP_OK;

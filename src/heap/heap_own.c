@@ -102,44 +102,47 @@ static bool own_bring_in(const struct heap_own *own, size_t i, bool *locked) {
            os_bring_in((uintptr_t)&arenas->reserved[chunk], sizeof *arenas->reserved, locked);
 }
 
-static bool own_bring_in_all(const struct heap_own *own, bool *locked) {
-    bool in = os_bring_in((uintptr_t)own->heap, sizeof *own->heap + sizeof *own->heap->medium,
-                          locked) &&
-              os_bring_in((uintptr_t)own, sizeof *own, locked) &&
-              os_bring_in((uintptr_t)own->reserve.chunks,
-                          own->reserve.chunk_count * sizeof *own->reserve.chunks, locked);
-    for (size_t i = 0; in && i < own->reserve.chunk_count; i++) {
-        in = own_bring_in(own, i, locked);
+MALLOW_INTERNAL size_t heap_own_missing_bytes(const struct heap_own *own) {
+    const struct arena *const arena = &own->shared->arenas->primary;
+    size_t bytes = 0;
+    for (size_t i = 0; i < own->reserve.chunk_count; i++) {
+        const size_t chunk = own->reserve.chunks[i].chunk_index;
+        bytes += MALLOW_CHUNK_BYTES - os_resident(own->shared->os,
+                                                  arena->base + (chunk << MALLOW_CHUNK_SHIFT),
+                                                  MALLOW_CHUNK_BYTES);
     }
-    os_bring_in_image(locked);
+    return bytes;
+}
+
+MALLOW_INTERNAL bool heap_own_bring_in(struct heap_own *own, bool *lock) {
+    own->locked = *lock; // some may be, if not all
+    bool in = os_bring_in((uintptr_t)own->heap, sizeof *own->heap + sizeof *own->heap->medium,
+                          lock) &&
+              os_bring_in((uintptr_t)own, sizeof *own, lock) &&
+              os_bring_in((uintptr_t)own->reserve.chunks,
+                          own->reserve.chunk_count * sizeof *own->reserve.chunks, lock);
+    for (size_t i = 0; in && i < own->reserve.chunk_count; i++) {
+        in = own_bring_in(own, i, lock);
+    }
+    os_bring_in_image(lock);
     return in;
 }
 
-MALLOW_INTERNAL enum heap_own_result heap_own_create(struct heap_shared *shared, size_t bytes,
-                                                     bool prefault, bool lock,
-                                                     struct heap_own **result) {
+MALLOW_INTERNAL struct heap_own *heap_own_create(struct heap_shared *shared, size_t bytes) {
     const size_t chunk_count = bits_max(1, bits_align_up(bytes, MALLOW_CHUNK_BYTES) >>
                                                MALLOW_CHUNK_SHIFT);
     struct heap_own *const own = own_new(shared, chunk_count);
     if (own == NULL) {
-        return HEAP_OWN_NO_MEMORY;
+        return NULL;
     }
-    bool in = true;
-    bool locked = lock;
-    while (in && own->reserve.chunk_count < chunk_count) {
-        in = own_add_chunk(own);
+    own->locked = false;
+    while (own->reserve.chunk_count < chunk_count) {
+        if (!own_add_chunk(own)) {
+            heap_own_end(own);
+            return NULL;
+        }
     }
-    const bool had = in;
-    if (in && (prefault || lock)) {
-        in = own_bring_in_all(own, &locked);
-    }
-    own->locked = lock; // some may be, if not all
-    if (!in || locked != lock) {
-        heap_own_end(own);
-        return !had ? HEAP_OWN_NO_MEMORY : in ? HEAP_OWN_NOT_LOCKED : HEAP_OWN_NOT_IN;
-    }
-    *result = own;
-    return HEAP_OWN_MADE;
+    return own;
 }
 
 MALLOW_INTERNAL struct heap_own *heap_own_create_growing(struct heap_shared *shared) {

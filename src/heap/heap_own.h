@@ -33,17 +33,15 @@ struct heap_own {
     bool shedding; // it is running
 };
 
-enum heap_own_result {
-    HEAP_OWN_MADE,
-    HEAP_OWN_NO_MEMORY,
-    HEAP_OWN_NOT_IN,     // pages were not to be had
-    HEAP_OWN_NOT_LOCKED, // nor to be locked, which was asked for
-};
+// A heap with `bytes` of reserve; NULL: no memory.
+MALLOW_INTERNAL struct heap_own *heap_own_create(struct heap_shared *shared, size_t bytes);
 
-// A heap with `bytes` of reserve; *own on success. `lock` implies `prefault`.
-MALLOW_INTERNAL enum heap_own_result heap_own_create(struct heap_shared *shared, size_t bytes,
-                                                     bool prefault, bool lock,
-                                                     struct heap_own **own);
+// What of its reserve has no pages yet. A system call for every 2 MiB.
+MALLOW_INTERNAL size_t heap_own_missing_bytes(const struct heap_own *own);
+
+// Brings in, and locks if *lock, all that its calls touch. False: pages were not to be had; *lock
+// becomes false where they could not be locked. Before the heap is used.
+MALLOW_INTERNAL bool heap_own_bring_in(struct heap_own *own, bool *lock);
 
 // A heap that grows, with no limits as yet; NULL: no memory.
 MALLOW_INTERNAL struct heap_own *heap_own_create_growing(struct heap_shared *shared);

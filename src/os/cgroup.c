@@ -309,6 +309,12 @@ MALLOW_INTERNAL uint64_t os_machine_free(const char *root) {
     return kibibytes != 0 && kibibytes < UINT64_MAX >> 10 ? kibibytes << 10 : UINT64_MAX;
 }
 
+MALLOW_INTERNAL uint64_t os_free_bytes(const char *root) {
+    struct os_cgroup group;
+    os_cgroup_read(root, &group);
+    return bits_min(group.free_bytes, os_machine_free(root));
+}
+
 // some avg10=0.00 avg60=0.00 avg300=0.00 total=12345
 MALLOW_INTERNAL bool os_pressure_read(const char *path, uint64_t *stalled_us) {
     static const char total[] = "total=";

@@ -14,6 +14,7 @@
 #ifndef MALLOW_OS_CGROUP_H
 #define MALLOW_OS_CGROUP_H
 
+#include "base/compiler.h"
 #include "os/os_file.h"
 
 struct os_cgroup {
@@ -30,6 +31,18 @@ MALLOW_INTERNAL uint64_t os_machine_memory(const char *root);
 
 // What of it can be had without swapping (MemAvailable); UINT64_MAX if unreadable.
 MALLOW_INTERNAL uint64_t os_machine_free(const char *root);
+
+// What can be brought in before the kernel would have to kill for it: the machine's or the group's,
+// whichever is less; UINT64_MAX: no limit is known.
+MALLOW_INTERNAL uint64_t os_free_bytes(const char *root);
+
+// So much is brought in without a look: it would cost more than it tells.
+#define OS_SPARED_BYTES ((uint64_t)16 << 20)
+
+// Whether that leaves room for so much more. A sixteenth is for tables and for everyone else.
+MALLOW_INLINE bool os_fits(uint64_t bytes, uint64_t free_bytes) {
+    return bytes <= free_bytes - free_bytes / 16;
+}
 
 // Microseconds, since start of the machine or group, in which some task waited for memory, from a
 // pressure file (PSI); false if unreadable.

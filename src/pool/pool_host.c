@@ -2,6 +2,7 @@
 // Pool host: pools in memory that the kernel is asked for, once. Not in the freestanding library.
 //
 // Holds    one mmap makes a pool, one munmap ends it; what fails in between is undone.
+#include "os/cgroup.h"
 #include "os/os.h"
 #include "os/os_pages.h"
 #include "pool/pool_create.h"
@@ -53,10 +54,20 @@ static enum mw_pool_status pool_bring_in(const struct pool_range *range, bool pr
     return MW_POOL_OK;
 }
 
+// Whether there is memory for it: the kernel would not refuse, but kill. What the caller's memory
+// has in already cannot be known. No root but the system's: this layer knows no options.
+static bool pool_is_to_be_had(const struct mw_pool_config *config, size_t bytes) {
+    return config->memory != NULL || !(config->prefault || config->lock) ||
+           bytes < OS_SPARED_BYTES || os_fits(bytes, os_free_bytes(""));
+}
+
 // Where a pool or a set is to lie: the caller's memory, or a new mapping; brought in.
 static enum mw_pool_status pool_range_get(const struct mw_pool_config *config, size_t bytes,
                                           size_t alignment, struct pool_range *range) {
     *range = (struct pool_range){.start = (uintptr_t)config->memory, .bytes = bytes};
+    if (!pool_is_to_be_had(config, bytes)) {
+        return MW_POOL_PREFAULT_FAILED;
+    }
     if (config->memory == NULL && !pool_map(range, bytes, alignment)) {
         return MW_POOL_MAP_FAILED;
     }

@@ -56,7 +56,7 @@ static const struct pool_status_row pool_status_rows[] = {
     {MW_POOL_MAP_FAILED, "MW_POOL_MAP_FAILED",
      "the kernel gave no memory"},
     {MW_POOL_PREFAULT_FAILED, "MW_POOL_PREFAULT_FAILED",
-     "the kernel gave no pages for the memory"},
+     "not so much memory is free, or the kernel gave no pages"},
     {MW_POOL_LOCK_FAILED, "MW_POOL_LOCK_FAILED",
      "the kernel did not lock the memory: see RLIMIT_MEMLOCK"},
     {MW_POOL_UNMAP_FAILED, "MW_POOL_UNMAP_FAILED",

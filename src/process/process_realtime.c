@@ -45,22 +45,15 @@ static uint64_t realtime_fit(const struct process *process, uint64_t wanted) {
     return hard == UINT64_MAX ? wanted : bits_min(wanted, hard > beside ? hard - beside : 0);
 }
 
-// What is free in the machine and in the cgroup: for more than that the kernel would have to kill.
-static uint64_t realtime_free(const struct process *process) {
-    const char *const root = process_option_text(&process->options, system_root);
-    struct os_cgroup group;
-    os_cgroup_read(root, &group);
-    return bits_min(group.free_bytes, os_machine_free(root));
-}
-
 // Apart, since programs in other modes do without its code.
 static MALLOW_NOINLINE void realtime_take(struct process *process) {
     const uint64_t wanted = process_option(&process->options, realtime_reserve);
     const uint64_t fits = realtime_fit(process, wanted);
-    const uint64_t free_bytes = realtime_free(process);
-    // A sixteenth is for the tables and for everyone else. Who asks for more than the rest is wrong
-    // about the machine, and is not to have nearly all of it: half is left.
-    const bool is_free = fits <= free_bytes - free_bytes / 16;
+    const uint64_t free_bytes =
+        os_free_bytes(process_option_text(&process->options, system_root));
+    // Who asks for more than fits is wrong about the machine, and is not to have nearly all of it:
+    // half is left.
+    const bool is_free = os_fits(fits, free_bytes);
     bool locked = true;
     const size_t got = arena_set_fix(&process->arenas, is_free ? fits : free_bytes / 2,
                                      &process->reserve, &locked);

@@ -6,10 +6,12 @@ Environment: TEST_LIBRARY; TEST_PROGRAM, a verified load to run preloaded; TEST_
 with the library inside.
 """
 
+import ctypes
 import json
 import os
 import pathlib
 import re
+import resource
 import shutil
 import subprocess
 import sys
@@ -22,9 +24,33 @@ PROGRAM = os.environ["TEST_PROGRAM"]
 STATIC_PROGRAM = os.environ["TEST_STATIC_PROGRAM"]
 
 
-def run(*command, **options):
+def run(*command, first=None, **options):
     environment = {"PATH": os.environ["PATH"], "LD_PRELOAD": LIBRARY, **options}
-    return subprocess.run(command, capture_output=True, text=True, env=environment, timeout=60)
+    return subprocess.run(command, capture_output=True, text=True, env=environment, timeout=60, preexec_fn=first)
+
+
+def write_tree(root, files):
+    for name, text in files.items():
+        path = pathlib.Path(root, name)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+
+
+# Makes a heap and prints its status, and by how many MiB the process has grown.
+MAKE_HEAP = """if True:
+    import ctypes, re, sys
+    class Config(ctypes.Structure):
+        _fields_ = [("size", ctypes.c_size_t), ("reserve", ctypes.c_size_t), ("prefault", ctypes.c_bool),
+                    ("lock", ctypes.c_bool), ("others", ctypes.c_uint64 * 4)]
+    def resident():
+        return int(re.search("VmRSS:\\s*([0-9]+) kB", open("/proc/self/status").read())[1]) >> 10
+    library = ctypes.CDLL(sys.argv[1])
+    heap = ctypes.c_void_p(1)
+    before = resident()
+    config = Config(ctypes.sizeof(Config), int(sys.argv[2]) << 20, sys.argv[3] == "prefault", sys.argv[3] == "lock")
+    status = library.mw_heap_create(ctypes.byref(config), ctypes.byref(heap))
+    print(status, heap.value is not None, resident() - before)
+"""
 
 
 def option_rows():
@@ -100,10 +126,7 @@ class Environment(unittest.TestCase):
         little = {"proc/meminfo": "MemTotal: 67108864 kB\nMemFree: 1024 kB\nMemAvailable: 65536 kB\n"}
         for files, free in ((little, 64), ({**much, **group}, 64), ({**little, **group}, 64), (much, 0)):
             with self.subTest(free=free, files=sorted(files)), tempfile.TemporaryDirectory() as root:
-                for name, text in files.items():
-                    path = pathlib.Path(root, name)
-                    path.parent.mkdir(parents=True, exist_ok=True)
-                    path.write_text(text)
+                write_tree(root, files)
                 done = run("/bin/cat", "/proc/self/status", MALLOW_MODE="realtime", MALLOW_REALTIME_RESERVE="128M",
                            MALLOW_SYSTEM_ROOT=root)
                 resident = int(re.search(r"VmRSS:\s*(\d+) kB", done.stdout)[1]) >> 10
@@ -113,6 +136,31 @@ class Environment(unittest.TestCase):
                 else:
                     self.assertNotIn("is free", done.stderr)
                     self.assertGreater(resident, 126)
+
+    def test_a_heap_whose_reserve_is_not_free_is_refused(self):
+        for free, mib, how, refused in ((60, 64, "prefault", True), (60, 64, "lock", True), (60, 58, "prefault", True),
+                                        (60, 56, "prefault", False), (60, 64, "neither", False),
+                                        (1, 14, "prefault", False)):
+            with self.subTest(free=free, mib=mib, how=how), tempfile.TemporaryDirectory() as root:
+                write_tree(root, {"proc/meminfo": f"MemAvailable: {free << 10} kB\n"})
+                done = run("/usr/bin/python3", "-c", MAKE_HEAP, LIBRARY, str(mib), how, MALLOW_SYSTEM_ROOT=root)
+                status, made, grown = done.stdout.split()
+                self.assertEqual((status, made), ("4", "False") if refused else ("0", "True"), done.stderr)
+                grows = how == "prefault" and not refused
+                self.assertTrue(mib <= int(grown) < mib + 8 if grows else int(grown) < 8, grown)
+
+    def test_a_heap_says_why_there_is_none(self):
+        done = run("/usr/bin/python3", "-c", MAKE_HEAP, LIBRARY, "2", "prefault", MALLOW_MODE="realtime")
+        self.assertEqual(done.stdout.split()[:2], ["2", "False"])
+
+        def lock_nothing():
+            drop_bounding, lock = 24, 14  # PR_CAPBSET_DROP, CAP_IPC_LOCK: only root may, and need
+            ctypes.CDLL(None).prctl(drop_bounding, lock, 0, 0, 0)
+            resource.setrlimit(resource.RLIMIT_MEMLOCK, (0, 0))
+
+        for how, status in (("lock", "5"), ("prefault", "0")):
+            done = run("/usr/bin/python3", "-c", MAKE_HEAP, LIBRARY, "2", how, first=lock_nothing)
+            self.assertEqual(done.stdout.split()[0], status, done.stderr)
 
     def test_realtime_says_that_no_request_can_be_served(self):
         done = run("/bin/true", MALLOW_MODE="realtime", MALLOW_REALTIME_RESERVE="0")

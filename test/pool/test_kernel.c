@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // What pools ask of the kernel: a child creates, uses and destroys pools, its parent lists its system
 // calls by phase and lets some fail. One mmap and one munmap, nothing in between over 10^8 operations,
-// no page fault, and no mapping left behind by what fails.
+// no page fault, no mapping left behind by what fails, and nothing brought in that is not free.
 #define _GNU_SOURCE
 #include <mallow/pool.h>
 
@@ -32,7 +32,8 @@ struct shared {
     volatile bool listing; // the child is between begin() and end()
     volatile long failing; // number of the system call that is to fail, or -1
     unsigned count;
-    long calls[CALLS_MAX];
+    long calls[CALLS_MAX]; // but those by which files are read
+    char meminfo[64];      // instead of /proc/meminfo, if not empty
 };
 static struct shared *shared;
 static unsigned failures;
@@ -242,6 +243,59 @@ static void what_fails_is_undone(void)
     CHECK(mw_pool_destroy(pool) == MW_POOL_NOT_A_POOL); // it is still mapped, and no pool
 }
 
+static void pretend_free(const char *path, unsigned kib)
+{
+    FILE *const file = fopen(path, "w");
+    fprintf(file, "MemAvailable: %u kB\n", kib);
+    fclose(file);
+    strcpy(shared->meminfo, path);
+}
+
+// The kernel would not refuse, but kill for it.
+static void more_than_is_free_is_not_brought_in(void)
+{
+    static const struct {
+        size_t bytes;
+        bool prefault, lock, refused;
+    } rows[] = {{32 << 20, true, false, true},  {32 << 20, false, true, true},  {32 << 20, false, false, false},
+                {17 << 20, true, false, false}, {20 << 20, true, false, true}, {8 << 20, true, false, false}};
+    char path[] = "/tmp/test-kernel-XXXXXX";
+    close(mkstemp(path));
+    for (unsigned i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        pretend_free(path, rows[i].bytes == 8 << 20 ? 1 << 10 : 20 << 10);
+        struct mw_pool_config config = configuration();
+        config.pool_bytes = rows[i].bytes;
+        config.prefault = rows[i].prefault;
+        config.lock = rows[i].lock;
+        const enum mw_pool_status wanted = rows[i].refused ? MW_POOL_PREFAULT_FAILED : MW_POOL_OK;
+        const long calls[] = {SYS_mmap, SYS_madvise};
+        struct mw_pool *pool = NULL;
+        errno = 12345;
+        begin(-1);
+        const enum mw_pool_status status = mw_pool_create(&config, &pool, NULL);
+        CHECK(end(rows[i].refused ? 0 : rows[i].prefault ? 2 : 1, calls));
+        CHECK(status == wanted && (pool == NULL) == rows[i].refused && errno == 12345);
+        CHECK(rows[i].refused || mw_pool_destroy(pool) == MW_POOL_OK);
+        struct mw_pool_set *set = NULL;
+        config.pool_bytes = rows[i].bytes / 2;
+        CHECK(mw_pool_set_create(&config, 2, &set) == wanted);
+        CHECK(rows[i].refused || mw_pool_set_destroy(set) == MW_POOL_OK);
+    }
+    struct mw_pool_config config = configuration();
+    struct mw_pool *pool = NULL;
+    config.prefault = true;
+    CHECK(mw_pool_create(&config, &pool, NULL) == MW_POOL_OK);
+    CHECK(mw_pool_grow(pool, 32 << 20) == MW_POOL_PREFAULT_FAILED);
+    CHECK(mw_pool_destroy(pool) == MW_POOL_OK);
+    // What lies in memory already, nobody can tell.
+    config.pool_bytes = 32 << 20;
+    config.memory = mmap(NULL, 32 << 20, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_POPULATE, -1, 0);
+    CHECK(mw_pool_create(&config, &pool, NULL) == MW_POOL_OK && mw_pool_destroy(pool) == MW_POOL_OK);
+    munmap(config.memory, 32 << 20);
+    shared->meminfo[0] = '\0';
+    unlink(path);
+}
+
 static void a_set_is_one_mapping(void)
 {
     struct mw_pool_config config = configuration();
@@ -309,6 +363,27 @@ static void the_callers_memory_stays_the_callers(void)
 
 // ---- The parent ---------------------------------------------------------------------------------
 
+static bool reads_files(long call)
+{
+    return call == SYS_openat || call == SYS_read || call == SYS_close;
+}
+
+// The path of an open lies where it lies here, too: this process has been forked from.
+static void mislead(const unsigned long *registers, pid_t child)
+{
+    char path[sizeof "/proc/meminfo"] = "";
+    struct iovec here = {path, sizeof path};
+    struct iovec there = {(void *)registers[13], sizeof path}; // rsi
+    if (shared->meminfo[0] != '\0' && registers[15] == SYS_openat &&
+        process_vm_readv(child, &here, 1, &there, 1, 0) == sizeof path && strcmp(path, "/proc/meminfo") == 0) {
+        unsigned long changed[27];
+        memcpy(changed, registers, sizeof changed);
+        changed[13] = (unsigned long)shared->meminfo;
+        struct iovec part = {changed, sizeof changed};
+        ptrace(PTRACE_SETREGSET, child, (void *)NT_PRSTATUS, &part);
+    }
+}
+
 static void watch(pid_t child)
 {
     bool inside = false, failed = false;
@@ -321,8 +396,11 @@ static void watch(pid_t child)
             struct iovec part = {registers, sizeof registers};
             ptrace(PTRACE_GETREGSET, child, (void *)NT_PRSTATUS, &part);
             inside = !inside;
+            if (inside) {
+                mislead(registers, child);
+            }
             if (inside && shared->listing) {
-                if (shared->count < CALLS_MAX) {
+                if (!reads_files((long)registers[15]) && shared->count < CALLS_MAX) {
                     shared->calls[shared->count++] = (long)registers[15];
                 }
                 failed = (long)registers[15] == shared->failing;
@@ -358,8 +436,9 @@ int main(int count, char **arguments)
         locked_memory_is_locked();
         what_is_rejected_asks_for_nothing();
         what_fails_is_undone();
+        more_than_is_free_is_not_brought_in();
         a_set_is_one_mapping();
-    a_set_gives_up_what_its_pools_have_grown_by();
+        a_set_gives_up_what_its_pools_have_grown_by();
         big_alignments_are_one_mapping_too();
         the_callers_memory_stays_the_callers();
         _exit(failures == 0 ? 0 : 1);

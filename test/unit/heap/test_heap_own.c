@@ -242,8 +242,7 @@ CASE(what_others_have_freed_and_it_has_not_heard_of_is_forgotten_with_it) {
 
 CASE(other_heaps_with_a_reserve_use_the_structure_again) {
     heap_own_end(own);
-    struct heap_own *reserved = NULL;
-    assert_int_equal(heap_own_create(&world.shared, 1, false, false, &reserved), HEAP_OWN_MADE);
+    struct heap_own *const reserved = heap_own_create(&world.shared, 1);
     assert_ptr_equal(reserved, own);
     assert_false(heap_own_grows(reserved));
     const uintptr_t block = heap_allocate(reserved->heap, 100000, false);
