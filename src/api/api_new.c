@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: MIT
 // API: what operator new does when memory runs out.
 //
-// Holds    no C++ run-time library is linked. The two functions of it that are needed are weak, so
+// Holds    no C++ run-time library is linked. The functions of it that are needed are weak, so
 //          they are there when the program starts with one; one that comes with a library that is
 //          loaded later is looked for where that library looks. The exception passes through this C
-//          code, which keeps no state that would need cleaning up.
+//          code, which keeps no state that would need cleaning up; the nothrow forms catch it.
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE // RTLD_NEXT
 #endif
 #include <dlfcn.h>
+#include <unwind.h>
 
 #include "api/api.h"
 #include "os/fatal.h"
@@ -21,6 +22,9 @@ typedef void (*api_new_handler)(void);
 extern api_new_handler api_get_new_handler(void) __asm__("_ZSt15get_new_handlerv")
     __attribute__((weak));
 extern void api_throw_bad_alloc(void) __asm__("_ZSt17__throw_bad_allocv") __attribute__((weak));
+extern void *api_begin_catch(void *exception) __asm__("__cxa_begin_catch") __attribute__((weak));
+extern void api_end_catch(void) __asm__("__cxa_end_catch") __attribute__((weak));
+#pragma weak _Unwind_SetGR
 
 MALLOW_INTERNAL bool api_has_throw(void) {
     return api_throw_bad_alloc != NULL;
@@ -101,31 +105,92 @@ static MALLOW_COLD void *new_exhausted(size_t size, size_t alignment, const void
     return block;
 }
 
-// The nothrow forms must also return NULL when a handler throws, and catching is not C's to do. The
-// C++ run-time's own nothrow forms do it: they call operator new, which is ours, and catch.
-static MALLOW_COLD void *new_nothrow_exhausted(size_t size, size_t alignment,
-                                               const void *caller) {
+// ---- The nothrow forms: they return NULL as well when a handler throws --------------------------
+
+// Tells the unwinder what to ask about a function that has no language's tables. Where the compiler
+// writes no such directives, nothing is caught and so no handler called.
+#if defined(__GCC_HAVE_DWARF2_CFI_ASM) && defined(__x86_64__)
+enum { NEW_CATCHES = 1 };
+#define NEW_PERSONALITY(function) __asm__ volatile(".cfi_personality 0x1b, %c0" : : "i"(function))
+#elif defined(__GCC_HAVE_DWARF2_CFI_ASM) && defined(__aarch64__)
+enum { NEW_CATCHES = 1 };
+#define NEW_PERSONALITY(function) __asm__ volatile(".cfi_personality 0x1b, %0" : : "S"(function))
+#else
+enum { NEW_CATCHES = 0 };
+#define NEW_PERSONALITY(function) ((void)(function))
+#endif
+
+// An exception that comes to new_run_caught has come through its call of new_run: that is made to
+// return it. A thread that is cancelled or ends goes on.
+static _Unwind_Reason_Code new_personality(int version, _Unwind_Action actions,
+                                           _Unwind_Exception_Class class,
+                                           struct _Unwind_Exception *exception,
+                                           struct _Unwind_Context *context) {
+    (void)version;
+    (void)class;
+    if ((actions & _UA_SEARCH_PHASE) != 0) {
+        return _URC_HANDLER_FOUND;
+    }
+    if ((actions & _UA_HANDLER_FRAME) == 0) {
+        return _URC_CONTINUE_UNWIND;
+    }
+    _Unwind_SetGR(context, __builtin_eh_return_data_regno(0), (uintptr_t)exception);
+    return _URC_INSTALL_CONTEXT;
+}
+
+static MALLOW_NOINLINE void *new_run(api_new_handler handler) {
+    void *exception = NULL;
+    handler();
+    compiler_forget(exception);
+    return exception;
+}
+
+// Runs a handler; what it throws, or NULL.
+static MALLOW_NOINLINE void *new_run_caught(api_new_handler handler) {
+    NEW_PERSONALITY(new_personality);
+    void *exception = new_run(handler);
+    compiler_forget(exception); // no jump: this function's frame is looked for
+    return exception;
+}
+
+static void *new_with_caught_handlers(size_t size, size_t alignment) {
+    void *block = NULL;
+    for (api_new_handler handler; block == NULL && (handler = api_get_new_handler()) != NULL;) {
+        void *const exception = new_run_caught(handler);
+        if (exception != NULL) {
+            (void)api_begin_catch(exception);
+            api_end_catch();
+            return NULL;
+        }
+        block = new_try(size, alignment);
+    }
+    return block;
+}
+
+// A run-time that came later: its own nothrow forms call operator new, which is ours, and catch.
+static void *new_nothrow_of_late(size_t size, size_t alignment, const void *caller) {
     static const char tag = 0; // std::nothrow_t is empty, and passed by reference
     void *(*plain)(size_t, const void *) = NULL;
     void *(*aligned)(size_t, size_t, const void *) = NULL;
     if (new_handler(caller) == NULL) {
         return NULL;
     }
-    const bool is_plain = alignment <= MALLOW_GRANULE_BYTES;
-    const char *const name =
-        is_plain ? "_ZnwmRKSt9nothrow_t" : "_ZnwmSt11align_val_tRKSt9nothrow_t";
-    void *next = NULL;
-    if (dlsym != NULL && api_get_new_handler != NULL) {
-        next = dlsym(RTLD_NEXT, name);
-    } else {
-        next = new_look(name, caller);
+    if (alignment <= MALLOW_GRANULE_BYTES) {
+        *(void **)&plain = new_look("_ZnwmRKSt9nothrow_t", caller);
+        return plain != NULL ? plain(size, &tag) : NULL;
     }
-    *(void **)&plain = next;
-    *(void **)&aligned = next;
-    if (next == NULL) {
-        return NULL;
+    *(void **)&aligned = new_look("_ZnwmSt11align_val_tRKSt9nothrow_t", caller);
+    return aligned != NULL ? aligned(size, alignment, &tag) : NULL;
+}
+
+static MALLOW_COLD void *new_nothrow_exhausted(size_t size, size_t alignment,
+                                               const void *caller) {
+    if (api_get_new_handler == NULL) {
+        return new_nothrow_of_late(size, alignment, caller);
     }
-    return is_plain ? plain(size, &tag) : aligned(size, alignment, &tag);
+    const bool catches = NEW_CATCHES != 0 && _Unwind_SetGR != NULL && api_begin_catch != NULL &&
+                         api_end_catch != NULL;
+    return catches ? new_with_caught_handlers(size, alignment) : NULL;
 }
 
 MALLOW_INTERNAL MALLOW_NOINLINE void *api_new_slow(size_t size, struct heap *heap) {
