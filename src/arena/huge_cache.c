@@ -12,6 +12,9 @@
 #define HUGE_PIECE_BYTES_MIN ((size_t)1 << 20)
 // Blocks below this are of one mapping, so that realloc can go on growing them by mremap.
 #define HUGE_GATHER_BLOCK_BYTES_MIN ((size_t)4 << 20)
+// Larger ones are, too, but where this part of them and more has pages already.
+#define HUGE_WHOLE_BYTES ((size_t)64 << 20)
+#define HUGE_WHOLE_SHARE 8U
 // Moves that a request which finds no piece large enough makes worth while.
 #define HUGE_MOVES_WANTED 2U
 // Address space of a room; a piece that would fill most of it stays where it is.
@@ -454,22 +457,27 @@ static struct huge_mapping huge_cache_take_gathered(struct huge_cache *cache, si
     return huge_room_cut(cache, bytes);
 }
 
-// Whether a request that no piece is large enough for is served out of the room.
-static bool huge_cache_uses_room(const struct huge_cache *cache, size_t bytes) {
+// Whether a request that no piece is large enough for is served out of the room. What is put
+// together saves the faults of the pages that were there, and is copied where it grows: a large
+// block is not, for the sake of a few. `best`: bytes of the best piece.
+static bool huge_cache_uses_room(const struct huge_cache *cache, size_t bytes, size_t best) {
     return cache->bytes > 0 && bytes >= HUGE_GATHER_BLOCK_BYTES_MIN &&
-           cache->room.end - cache->room.front >= bytes;
+           cache->room.end - cache->room.front >= bytes &&
+           (bytes < HUGE_WHOLE_BYTES ||
+            huge_cache_gathered(cache) + best >= bytes / HUGE_WHOLE_SHARE);
 }
 
 MALLOW_INTERNAL struct huge_mapping huge_cache_take(struct huge_cache *cache, size_t bytes,
                                                     unsigned piece, size_t live_bytes) {
     huge_cache_learn(cache, bytes, live_bytes);
-    if (piece != HUGE_INDEX_NONE && cache->pieces[piece].bytes >= bytes) {
+    const size_t best = piece != HUGE_INDEX_NONE ? cache->pieces[piece].bytes : 0;
+    if (piece != HUGE_INDEX_NONE && best >= bytes) {
         return huge_cache_cut(cache, piece, bytes);
     }
     if (piece != HUGE_INDEX_NONE) {
         huge_cache_miss(cache);
     }
-    if (huge_cache_uses_room(cache, bytes)) {
+    if (huge_cache_uses_room(cache, bytes, best)) {
         return huge_cache_take_gathered(cache, bytes, piece);
     }
     if (piece != HUGE_INDEX_NONE && cache->pieces[piece].parts != HUGE_SEVERAL) {
@@ -507,7 +515,7 @@ MALLOW_INTERNAL size_t huge_cache_growth(const struct huge_cache *cache, size_t 
     if (best >= bytes) {
         return 0;
     }
-    if (huge_cache_uses_room(cache, bytes)) {
+    if (huge_cache_uses_room(cache, bytes, best)) {
         return bytes - bits_min(bytes, huge_cache_gathered(cache)); // whether or not a piece moves
     }
     return bytes - best;

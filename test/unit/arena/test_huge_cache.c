@@ -526,6 +526,34 @@ CASE(a_block_that_the_kernel_does_not_grow_moves_without_a_second_call) {
     give(larger);
 }
 
+// A room, and a piece of so many bytes beside it.
+static void make_room_and_piece(size_t bytes) {
+    keep_all();
+    set->cache.room.torn = true; // as after a kernel that has refused to grow a piece
+    give(take(bytes));
+    take(bytes + 2 * MIB);
+    need_room();
+    assert_int_equal(set->cache.bytes, bytes);
+}
+
+// Faults of a few pages are saved where it is put together, and all of it is copied when it grows.
+CASE(a_large_block_is_not_put_together_for_the_sake_of_a_few_pages) {
+    make_room_and_piece(7 * MIB);
+    const uintptr_t block = take(64 * MIB);
+    *(char *)block = 1;
+    const uintptr_t larger = huge_resize(set, huge_of(set, block), 128 * MIB, true);
+    assert_true(larger != 0 && *(char *)larger == 1);
+    check_counts();
+}
+
+CASE(for_an_eighth_of_its_pages_it_is) {
+    make_room_and_piece(8 * MIB);
+    const uintptr_t block = take(64 * MIB);
+    assert_int_equal(huge_of(set, block)->parts, HUGE_SEVERAL);
+    assert_int_equal(set->cache.bytes, 0);
+    check_counts();
+}
+
 CASE(what_is_kept_is_learnt_from_what_had_to_be_made_anew) {
     const size_t worth_at_first = set->cache.worth;
     give(take(9 * MIB));
@@ -707,6 +735,8 @@ int main(void) {
         HUGE_CASE(a_zeroed_block_is_zero_even_when_the_cache_holds_a_written_one),
         HUGE_CASE(what_is_cached_and_not_needed_for_two_intervals_is_idle),
         HUGE_CASE(idle_mappings_are_given_back_in_parts_and_the_rest_serves_on),
+        HUGE_CASE(a_large_block_is_not_put_together_for_the_sake_of_a_few_pages),
+        HUGE_CASE(for_an_eighth_of_its_pages_it_is),
         HUGE_CASE(what_is_gathered_is_idle_and_given_back_too),
         HUGE_CASE(address_space_of_a_room_that_is_too_small_is_given_back),
         HUGE_CASE(much_that_is_cached_raises_work),
