@@ -17,8 +17,14 @@ MALLOW_INLINE void queue_set_pair(struct slab **place, struct slab *slab) {
     __atomic_store_n(&place[1], slab, __ATOMIC_RELEASE);
 }
 
-// So many places of a class, 1, 2, 4 or 8: straight down from the last.
+// The most places that a class has; more than 8 only with fewer than four classes a doubling.
+enum { QUEUE_PLACES_MAX = 32 >> MALLOW_CLASS_STEP_BITS };
+
+// So many places of a class, a power of two: straight down from the last.
 MALLOW_INLINE void queue_set_places(struct slab **first, size_t count, struct slab *slab) {
+    for (; QUEUE_PLACES_MAX > 8 && count > 8; count -= 2) {
+        queue_set_pair(&first[count - 2], slab);
+    }
     switch (count) {
     case 8:
         queue_set_pair(&first[6], slab);
@@ -39,7 +45,7 @@ MALLOW_INLINE void queue_set_places(struct slab **first, size_t count, struct sl
 static void queue_set_direct(struct heap *heap, unsigned class_index, struct slab *slab) {
     const size_t last = size_class_bytes(class_index) >> MALLOW_GRANULE_SHIFT;
     const size_t count = class_index > 0 ? size_class_granules(class_index) : 2; // size 0 as well
-    check_assert(count == 1 || count == 2 || count == 4 || count == 8);
+    check_assert(bits_is_power_of_two(count) && count <= QUEUE_PLACES_MAX);
     queue_set_places(&heap->direct[last + 1 - count], count, slab);
 }
 

@@ -42,6 +42,19 @@ if(NOT MALLOW_SANITIZE)
     set_property(TEST api.limit_new APPEND PROPERTY ENVIRONMENT MALLOW_LIMIT=40M)
 endif()
 
+# One, two and four size classes a doubling, with assertions.
+if(NOT MALLOW_SANITIZE)
+    foreach(bits 0 1 2)
+        add_library(mallow_steps_${bits} SHARED ${PROJECT_SOURCE_DIR}/src/all.c)
+        target_link_libraries(mallow_steps_${bits} PRIVATE mallow_flags)
+        target_compile_options(mallow_steps_${bits} PRIVATE
+            -DMALLOW_CLASS_STEP_BITS=${bits}U -UMALLOW_ASSERT -DMALLOW_ASSERT=1)
+        mallow_add(api.class_steps_${bits} "check;plain" api_contract_libc)
+        set_tests_properties(api.class_steps_${bits} PROPERTIES
+            ENVIRONMENT "LD_PRELOAD=$<TARGET_FILE:mallow_steps_${bits}>")
+    endforeach()
+endif()
+
 if(NOT MALLOW_SANITIZE)
     mallow_add(api.environment "check;plain;native" Python3::Interpreter
                ${CMAKE_CURRENT_SOURCE_DIR}/api/test_environment.py)
