@@ -2,11 +2,14 @@
 // Preload: dlopen. Compiled for the shared library alone: a program without a dynamic linker has
 // none to pass the call on to.
 //
-// A library opened with RTLD_DEEPBIND finds names in its own dependencies first, so that its malloc
-// and free, and those of libraries that come with it, are libc's, whatever is preloaded. Its blocks
-// may come to us (process_foreign.c), but libc's free crashes on ours. PHP opens its extensions
-// like that. So before the first such call, libc's own entries for these names are made to lead
-// here: whoever finds them from then on, finds ours. Nothing else of the binding changes.
+// Names that are looked up by a library's handle are looked for in it and its dependencies alone,
+// so that malloc and free are libc's, whatever is preloaded. Blocks of libc's own may come to us
+// (process_foreign.c), but libc's free crashes on ours. Foreign function interfaces look names up
+// like that (Python's ctypes, Java's, Ruby's, DllImport), to free what strdup has made, say. And a
+// library opened with RTLD_DEEPBIND finds all its names there first, and so do libraries that come
+// with it: PHP opens its extensions like that. So before the first call that may return such a
+// handle, libc's own entries for these names are made to lead here: whoever finds them from then
+// on, finds ours. Nothing else of the binding changes.
 //
 // Holds    the call itself is passed on by a jump, as the dynamic linker looks at who calls: it
 //          searches the caller's RUNPATH.
@@ -147,7 +150,7 @@ static int preload_visit(struct dl_phdr_info *info, size_t size, void *data) {
 }
 
 __attribute__((visibility("default"))) void *dlopen(const char *file, int mode) {
-    if (unlikely((mode & RTLD_DEEPBIND) != 0)) {
+    if (file != NULL) { // NULL: the program, whose names are looked for in what is preloaded first
         (void)dl_iterate_phdr(preload_visit, NULL);
     }
     void *(*next_dlopen)(const char *, int) = NULL;

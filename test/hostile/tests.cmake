@@ -72,11 +72,13 @@ target_link_options(deepbind_plugin PRIVATE -Wl,--enable-new-dtags)
 mallow_program(deepbind hostile/deepbind.c)
 mallow_add(hostile.deepbind "check;plain" deepbind $<TARGET_FILE:deepbind_plugin>
            $<TARGET_FILE_NAME:deepbind_beside>)
+mallow_program(by_handle hostile/by_handle.c)
+mallow_add(hostile.by_handle "check;plain" by_handle $<TARGET_FILE:deepbind_plugin>)
 add_library(late_run_time_plugin MODULE hostile/late_run_time_plugin.cc)
 target_link_libraries(late_run_time_plugin PRIVATE test_flags)
 set_target_properties(late_run_time_plugin PROPERTIES CXX_STANDARD 20)
 mallow_program(late_run_time hostile/late_run_time.c)
 set_target_properties(late_run_time PROPERTIES LINKER_LANGUAGE C)
 mallow_add(hostile.late_run_time "check;plain" late_run_time $<TARGET_FILE:late_run_time_plugin>)
-set_tests_properties(hostile.second_copy hostile.deepbind hostile.late_run_time
+set_tests_properties(hostile.second_copy hostile.deepbind hostile.by_handle hostile.late_run_time
                      PROPERTIES ENVIRONMENT "${preload}")
