@@ -76,11 +76,17 @@ MALLOW_INTERNAL void api_parting_begins(void) {
     worker_stop(&process_ready()->worker, false);
 }
 
-// In a child by vfork nothing is done: the memory is its parent's.
+// In a child by vfork nothing is done: the memory is its parent's. One by a bare clone, where no
+// handler of fork has run, has its own; in a sandbox that question may not be allowed.
+static bool control_owns_memory(const struct process *process) {
+    const pid_t id = process->worker.process_id;
+    return id == getpid() ||
+           (id != 0 && !worker_is_barred(&process->worker) && os_thread_is_apart_from(id));
+}
+
 MALLOW_INTERNAL void api_confinement_begins(size_t limit) {
     struct process *const process = process_ready();
-    if (process->os.sealed || process->worker.process_id != getpid() ||
-        !os_confine(&process->os, limit)) {
+    if (process->os.sealed || !control_owns_memory(process) || !os_confine(&process->os, limit)) {
         return;
     }
     huge_confine(&process->huges);

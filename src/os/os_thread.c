@@ -3,6 +3,7 @@
 #include "os/os_thread.h"
 
 #include <fcntl.h>
+#include <linux/kcmp.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stddef.h>
@@ -126,12 +127,17 @@ static bool thread_read(uint32_t thread, const char *file, char *text, size_t by
 
 MALLOW_INTERNAL bool os_thread_is_only(void) {
     char status[THREAD_STATUS_BYTES];
-    const uint32_t thread = os_thread_number();
-    if (thread == 0 || !thread_read(thread, "/status", status, sizeof status)) {
+    // Of the first thread: a child by a bare clone does not know its own number.
+    if (!thread_read((uint32_t)getpid(), "/status", status, sizeof status)) {
         return false;
     }
     const char *const count = thread_field(status, "Threads:\t");
     return count != NULL && count[0] == '1' && count[1] == '\n';
+}
+
+MALLOW_INTERNAL bool os_thread_is_apart_from(pid_t parent) {
+    // 0: the same; 1 to 3: another, by an order of the kernel's.
+    return os_syscall6(SYS_kcmp, getpid(), parent, KCMP_VM, 0, 0, 0) > 0;
 }
 
 MALLOW_INTERNAL bool os_thread_is_asleep(uint32_t thread) {

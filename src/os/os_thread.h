@@ -9,6 +9,7 @@
 
 #include <stdbool.h>
 #include <stdint.h>
+#include <sys/types.h>
 
 #include "config.h"
 
@@ -23,6 +24,10 @@ MALLOW_INTERNAL void os_thread_await_end(uint32_t thread);
 // Whether the calling thread is the only one of the process; false also where /proc cannot be read.
 // Opens a file; some 20 us.
 MALLOW_INTERNAL bool os_thread_is_only(void);
+
+// Whether this process, a child of the other one, has memory of its own, not by vfork its parent's;
+// false also where the kernel does not say.
+MALLOW_INTERNAL bool os_thread_is_apart_from(pid_t parent);
 
 // Whether a thread of this process is asleep in a system call that it has made itself, not in a
 // signal handler that has interrupted it somewhere: then it is in the middle of nothing else. False

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: MIT
 // A program that limits its own address space when it has run for a while: what is left is the program's,
-// for blocks of any size and for mappings of its own. A child by vfork that limits itself is another process.
+// for blocks of any size and for mappings of its own. A child by vfork that limits itself is another process;
+// so is one by a bare clone, as of vsftpd's sessions, whose memory is its own.
 //
 // A low limit leaves some, too, where the program has one thread; with more it must only do no harm.
 //
-//   late_limit setrlimit|prlimit|vfork|low|crowd
+//   late_limit setrlimit|prlimit|vfork|clone|low|crowd
 #include "../support/check.h"
 
 #include <pthread.h>
@@ -13,6 +14,7 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -151,6 +153,20 @@ int main(int count, char **arguments)
         }
         CHECK(child > 0 && waitpid(child, NULL, 0) == child, "vfork");
         CHECK(fill(60000, (size_t)800 << 20) == 800, "the parent is limited as well");
+    } else if (strcmp(how, "clone") == 0) {
+        const pid_t child = (pid_t)syscall(SYS_clone, SIGCHLD, NULL, NULL, NULL, NULL);
+        if (child == 0) {
+            CHECK(setrlimit(RLIMIT_AS, &low_limit) == 0, "setrlimit");
+            const size_t rest = (size_t)LOW_WANTED_MIB << 20;
+            void *const mapping = mmap(NULL, rest, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+            CHECK(mapping != MAP_FAILED, "the child's own mapping");
+            CHECK(munmap(mapping, rest) == 0, "its end");
+            CHECK(fill(60000, SIZE_MAX) >= LOW_WANTED_MIB, "the child's blocks");
+            _exit(0);
+        }
+        int status = 0;
+        CHECK(child > 0 && waitpid(child, &status, 0) == child && status == 0, "clone: %x", status);
+        CHECK(fill(60000, (size_t)800 << 20) == 800, "the parent is limited as well");
     } else if (strcmp(how, "prlimit") == 0) {
         struct rlimit before;
         CHECK(prlimit(0, RLIMIT_AS, &limit, &before) == 0 && before.rlim_cur != limit.rlim_cur, "prlimit");
@@ -162,7 +178,7 @@ int main(int count, char **arguments)
     } else if (strcmp(how, "crowd") == 0) {
         expect_no_harm();
     } else {
-        CHECK(strcmp(how, "setrlimit") == 0, "setrlimit, prlimit, vfork, low or crowd");
+        CHECK(strcmp(how, "setrlimit") == 0, "setrlimit, prlimit, vfork, clone, low or crowd");
         CHECK(setrlimit(RLIMIT_AS, &limit) == 0, "setrlimit");
         struct rlimit now;
         CHECK(getrlimit(RLIMIT_AS, &now) == 0 && now.rlim_cur == limit.rlim_cur, "not passed on");
