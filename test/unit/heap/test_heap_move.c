@@ -97,15 +97,15 @@ CASE(a_call_with_a_block_at_hand_collects_for_a_while_after_growth) {
 }
 
 CASE(what_has_been_put_off_keeps_no_call_from_a_block_at_hand) {
-    enum { SMALLER = 1280, PER_SLAB = 40 };
-    uintptr_t first = 0;
+    enum { SMALLER = 1280 };
+    const unsigned class_index = size_class_of(SMALLER);
     allocate_many();
-    assert_true(size_class_capacity(size_class_of(SMALLER)) >= PER_SLAB); // one is less than an eighth
-    for (unsigned i = 0; i < 3 * PER_SLAB; i++) {
-        const uintptr_t address = heap_allocate(heap, SMALLER, false);
-        first = i == 0 ? address : first;
+    while (heap_current_slab(heap, class_index) == NULL) { // its first blocks are in no slab
+        assert_true(heap_allocate(heap, SMALLER, false) != 0);
     }
-    heap_world_free_elsewhere(&world, first);
+    const struct slab *const slab = heap_world_fill_slab(heap, SMALLER);
+    assert_true(slab->capacity_count / MALLOW_WAIT_SHARE > 1);
+    heap_world_free_elsewhere(&world, slab->start_address);
     heap->drain_count = 9;
     assert_true(heap_free(&world.shared, heap, blocks[MANY - 1]));
     assert_int_equal(heap_allocate(heap, BYTES, false), blocks[MANY - 1]);
