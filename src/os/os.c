@@ -29,44 +29,6 @@ static bool os_failed(long result) {
     return (unsigned long)result >= (unsigned long)-4095L;
 }
 
-// ---- What takes pages away ----------------------------------------------------------------------
-
-// By libc's functions, since libraries that have memory registered with a device (UCX, Open MPI,
-// libfabric) watch those for it; a device would go on writing to pages that are gone. errno is the
-// program's.
-
-static bool os_call_unmap(uintptr_t address, size_t bytes) {
-    const int error = errno;
-    const bool done = munmap((void *)address, bytes) == 0;
-    errno = error;
-    return done;
-}
-
-static bool os_call_discard(uintptr_t address, size_t bytes) {
-    const int error = errno;
-    const bool done = madvise((void *)address, bytes, MADV_DONTNEED) == 0;
-    errno = error;
-    return done;
-}
-
-// 0: it cannot be had.
-static uintptr_t os_call_remap(uintptr_t address, size_t bytes, size_t new_bytes, int flags,
-                               uintptr_t target) {
-    const int error = errno;
-    void *const result = mremap((void *)address, bytes, new_bytes, flags, (void *)target);
-    errno = error;
-    return result != MAP_FAILED ? (uintptr_t)result : 0;
-}
-
-static bool os_call_replace(uintptr_t address, size_t bytes, int flags) {
-    const int error = errno;
-    void *const result = mmap((void *)address, bytes, PROT_NONE, flags, -1, 0);
-    errno = error;
-    return result == (void *)address;
-}
-
-// -------------------------------------------------------------------------------------------------
-
 static size_t os_limit_of(int resource) {
     struct rlimit limit = {RLIM_INFINITY, RLIM_INFINITY};
     const long result =
@@ -106,11 +68,6 @@ static void os_name(const struct os *os, uintptr_t address, size_t bytes) {
     }
 }
 
-// Since 6.7 Linux takes MAP_STACK, which means nothing else, for MADV_NOHUGEPAGE.
-static int os_map_flags(const struct os *os) {
-    return MAP_PRIVATE | MAP_ANONYMOUS | (os->keeps_small ? MAP_STACK : 0);
-}
-
 static uintptr_t os_map_raw(struct os *os, uintptr_t address, size_t bytes, int protection,
                             int flags) {
     if (unlikely(os->sealed)) {
@@ -119,9 +76,12 @@ static uintptr_t os_map_raw(struct os *os, uintptr_t address, size_t bytes, int 
     os_count(os, &os->map_count);
     const bool accounted =
         bytes >= OS_ACCOUNTED_BYTES && protection == (PROT_READ | PROT_WRITE);
+    // Since 6.7 Linux takes MAP_STACK, which means nothing else, for MADV_NOHUGEPAGE.
     const long result =
         os_syscall6(SYS_mmap, (long)address, (long)bytes, protection,
-                    os_map_flags(os) | (accounted ? 0 : MAP_NORESERVE) | flags, -1, 0);
+                    MAP_PRIVATE | MAP_ANONYMOUS | (accounted ? 0 : MAP_NORESERVE) | flags |
+                        (os->keeps_small ? MAP_STACK : 0),
+                    -1, 0);
     if (os_failed(result)) {
         return 0;
     }
@@ -177,11 +137,7 @@ MALLOW_INTERNAL bool os_commit_readable(struct os *os, uintptr_t address, size_t
 }
 
 MALLOW_INTERNAL bool os_decommit(struct os *os, uintptr_t address, size_t bytes) {
-    if (unlikely(os->sealed)) {
-        return false;
-    }
-    os_count(os, &os->map_count);
-    return os_call_replace(address, bytes, os_map_flags(os) | MAP_NORESERVE | MAP_FIXED);
+    return os_map_raw(os, address, bytes, PROT_NONE, MAP_FIXED) == address;
 }
 
 MALLOW_INTERNAL uintptr_t os_map(struct os *os, size_t bytes, size_t alignment) {
@@ -202,7 +158,7 @@ MALLOW_INTERNAL bool os_unmap(struct os *os, uintptr_t address, size_t bytes) {
         return false;
     }
     os_count(os, &os->unmap_count);
-    return os_call_unmap(address, bytes);
+    return !os_failed(os_syscall6(SYS_munmap, (long)address, (long)bytes, 0, 0, 0, 0));
 }
 
 MALLOW_INTERNAL bool os_purge(struct os *os, uintptr_t address, size_t bytes) {
@@ -212,7 +168,9 @@ MALLOW_INTERNAL bool os_purge(struct os *os, uintptr_t address, size_t bytes) {
     }
     os_count(os, &os->advise_count);
     // Not MADV_FREE: the figures that monitoring shows should fall when memory is given back.
-    return os_call_discard(address, bytes);
+    const long result =
+        os_syscall6(SYS_madvise, (long)address, (long)bytes, MADV_DONTNEED, 0, 0, 0);
+    return !os_failed(result);
 }
 
 MALLOW_INTERNAL uintptr_t os_remap(struct os *os, uintptr_t address, size_t bytes, size_t new_bytes,
@@ -222,7 +180,9 @@ MALLOW_INTERNAL uintptr_t os_remap(struct os *os, uintptr_t address, size_t byte
         return 0;
     }
     os_count(os, &os->remap_count);
-    return os_call_remap(address, bytes, new_bytes, may_move ? MREMAP_MAYMOVE : 0, 0);
+    const long result = os_syscall6(SYS_mremap, (long)address, (long)bytes, (long)new_bytes,
+                                    may_move ? MREMAP_MAYMOVE : 0, 0, 0);
+    return os_failed(result) ? 0 : (uintptr_t)result;
 }
 
 MALLOW_INTERNAL enum os_moved os_move(struct os *os, uintptr_t address, size_t bytes,
@@ -231,7 +191,9 @@ MALLOW_INTERNAL enum os_moved os_move(struct os *os, uintptr_t address, size_t b
         return OS_NOT_MOVED;
     }
     os_count(os, &os->remap_count);
-    if (os_call_remap(address, bytes, bytes, MREMAP_MAYMOVE | MREMAP_FIXED, target) != 0) {
+    const long result = os_syscall6(SYS_mremap, (long)address, (long)bytes, (long)bytes,
+                                    MREMAP_MAYMOVE | MREMAP_FIXED, (long)target, 0);
+    if (!os_failed(result)) {
         return OS_MOVED;
     }
     // The kernel may have unmapped the target before it failed. What is mapped there now may then
