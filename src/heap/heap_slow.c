@@ -237,6 +237,8 @@ static void heap_end_open(struct heap *heap, uint64_t entries, int *work) {
         heap_settle(heap->shared, entries);
     } else if (heap_thread.effort == 0) {
         heap_drop_spare(heap);
+    } else if (heap_thread.first_effort != 0) {
+        heap_note_effort(HEAP_EFFORT_LOOK); // likewise
     }
 }
 
