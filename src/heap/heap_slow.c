@@ -412,9 +412,13 @@ MALLOW_INLINE uintptr_t heap_taken_block(const struct heap_taken *taken, bool ze
 // those.
 static MALLOW_NOINLINE void heap_drain_besides(struct heap *heap) {
     int work = MALLOW_CALL_WORK;
-    heap->drain_count = heap_has_new_posts(heap) && heap_drain_one(heap, &work, false)
-                            ? heap->drain_count - 1
-                            : 0;
+    if (!heap_has_new_posts(heap)) {
+        heap->drain_count = 0;
+        return;
+    }
+    heap->drain_count--;
+    heap->skipped_count = 0;
+    (void)heap_drain_one(heap, &work, false);
 }
 
 // A block of a class. `plain`: any block of its size will do if there is none. Classes without a

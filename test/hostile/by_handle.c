@@ -19,6 +19,7 @@ static void use_handle(void *handle)
     char *(*const strdup_there)(const char *) = (char *(*)(const char *))dlsym(handle, "strdup");
     void *(*const aligned_there)(size_t, size_t) = (void *(*)(size_t, size_t))dlsym(handle, "aligned_alloc");
     void (*const free_there)(void *) = (void (*)(void *))dlsym(handle, "free");
+    const size_t page = (size_t)sysconf(_SC_PAGESIZE);
     for (size_t size = 1; size < 3000000; size = size * 3 / 2 + 1) {
         char *block = malloc_there(size);
         CHECK(size_there(block) >= size, "usable size of %zu bytes: %zu", size, size_there(block));
@@ -28,7 +29,7 @@ static void use_handle(void *handle)
         size % 2 == 0 ? free_there(block) : free(block);
         block = malloc(size);
         memset(block, 0x5a, size);
-        CHECK(size_there(block) >= size && size_there(block) <= size + size / 4 + 4096,
+        CHECK(size_there(block) >= size && size_there(block) <= size + size / 4 + page,
               "usable size of the program's %zu bytes: %zu", size, size_there(block));
         block = realloc_there(block, 2 * size);
         CHECK(block != NULL && block[0] == 0x5a && block[size - 1] == 0x5a, "realloc of %zu bytes", size);
