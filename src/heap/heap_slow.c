@@ -238,7 +238,7 @@ static void heap_end_open(struct heap *heap, uint64_t entries, int *work) {
     } else if (heap_thread.effort == 0) {
         heap_drop_spare(heap);
     } else if (heap_thread.first_effort != 0) {
-        heap_note_effort(HEAP_EFFORT_LOOK); // likewise
+        heap_note_effort(HEAP_EFFORT_LOOK); // the old block has yet to be freed
     }
 }
 

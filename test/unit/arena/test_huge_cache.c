@@ -395,6 +395,16 @@ CASE(the_smallest_cached_mapping_that_is_large_enough_is_used) {
     assert_int_equal(take(3 * MIB), blocks[2]);
 }
 
+// So many blocks that are given one by one, where only the number of pieces is limited.
+static void take_many_apart(uintptr_t *blocks, unsigned count) {
+    keep_all();
+    set->cache.limit = (size_t)1 << 40;
+    set->cache.room.refused = true; // pieces stay where they are
+    for (unsigned i = 0; i < count; i++) {
+        blocks[i] = take_apart(MIB);
+    }
+}
+
 CASE(the_cache_keeps_no_more_than_its_limit_and_its_places) {
     keep_all();
     const uintptr_t large = take(CACHE_LIMIT + MIB);
@@ -403,13 +413,8 @@ CASE(the_cache_keeps_no_more_than_its_limit_and_its_places) {
     assert_int_equal(set->cache.bytes, CACHE_LIMIT); // its beginning
     assert_int_equal(world.os.unmap_count, unmaps + 1);
     (void)huge_purge_all(set);
-    keep_all();
     uintptr_t blocks[MALLOW_HUGE_CACHE_COUNT + 4];
-    set->cache.limit = (size_t)1 << 40;
-    set->cache.room.refused = true; // pieces stay where they are
-    for (unsigned i = 0; i < MALLOW_HUGE_CACHE_COUNT + 4; i++) {
-        blocks[i] = take_apart(MIB);
-    }
+    take_many_apart(blocks, MALLOW_HUGE_CACHE_COUNT + 4);
     for (unsigned i = 0; i < MALLOW_HUGE_CACHE_COUNT + 4; i++) {
         give(blocks[i]);
         assert_true(set->cache.count <= MALLOW_HUGE_CACHE_COUNT);
@@ -421,13 +426,8 @@ CASE(the_cache_keeps_no_more_than_its_limit_and_its_places) {
 }
 
 CASE(what_has_no_place_is_late_where_no_system_call_may_be_made) {
-    keep_all();
     uintptr_t blocks[MALLOW_HUGE_CACHE_COUNT + 3];
-    set->cache.limit = (size_t)1 << 40;
-    set->cache.room.refused = true; // pieces stay where they are
-    for (unsigned i = 0; i < MALLOW_HUGE_CACHE_COUNT + 3; i++) {
-        blocks[i] = take_apart(MIB);
-    }
+    take_many_apart(blocks, MALLOW_HUGE_CACHE_COUNT + 3);
     const uint64_t held = world.os.charge.held_bytes;
     const uint64_t live = set->live_count;
     const uint64_t entries = os_entries(&world.os);
