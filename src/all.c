@@ -17,6 +17,7 @@
 #include "os/os_node.c"
 #include "os/os_giant.c"
 #include "os/os_thread.c"
+#include "os/os_bare.c"
 #include "os/fatal.c"
 
 #include "pool/pool_status.c"
@@ -82,7 +83,6 @@
 #include "process/process_report.c"
 #include "process/process_giant.c"
 #include "process/process_realtime.c"
-#include "process/worker_caller.c"
 #include "process/worker.c"
 #include "process/worker_tick.c"
 #include "process/worker_promote.c"

@@ -74,8 +74,10 @@ MALLOW_INTERNAL bool api_control_set_mmap_threshold(long bytes);
 // The program is about to bar itself from system calls, such as creating a thread: see worker.h.
 MALLOW_INTERNAL void api_sandbox_begins(void);
 
-// The program is about to part from what the threads of a process have in common.
+// Around a call by which the program parts from what the threads of a process have in common, or
+// changes what they may do: meanwhile there is no thread of ours.
 MALLOW_INTERNAL void api_parting_begins(void);
+MALLOW_INTERNAL void api_parting_ends(void);
 
 // The program is about to limit its address space to `limit` bytes.
 MALLOW_INTERNAL void api_confinement_begins(size_t limit);

@@ -73,7 +73,11 @@ MALLOW_INTERNAL void api_sandbox_begins(void) {
 }
 
 MALLOW_INTERNAL void api_parting_begins(void) {
-    worker_stop(&process_ready()->worker, false);
+    worker_part(&process_ready()->worker);
+}
+
+MALLOW_INTERNAL void api_parting_ends(void) {
+    worker_rejoin(&process_ready()->worker);
 }
 
 // In a child by vfork nothing is done: the memory is its parent's. One by a bare clone, where no

@@ -176,7 +176,7 @@ static bool api_heap_shed(struct heap_own *own, enum mw_shed_reason reason, uint
 }
 
 // What a call has made due: of this heap, of the process, and what calls leave to later ones.
-static void api_heap_attend(struct heap_own *own, uint64_t entries, const void *caller) {
+static void api_heap_attend(struct heap_own *own, uint64_t entries) {
     struct os_charge *const allowance = &own->allowance;
     struct process *const process = process_ready();
     if (atomic_exchange_explicit(&allowance->events, 0, memory_order_relaxed) != 0) {
@@ -189,7 +189,7 @@ static void api_heap_attend(struct heap_own *own, uint64_t entries, const void *
         (void)process_attend(process); // a heartbeat comes with growth alone
     }
     heap_settle(own->shared, entries);
-    process_poll(process, caller, entries);
+    process_poll(process, entries, true);
 }
 
 // A request has failed: by the heap's limit, or else the process's, or the kernel.
@@ -217,7 +217,7 @@ static MALLOW_COLD void *api_heap_exhausted(struct heap_own *own, size_t size, s
 }
 
 static MALLOW_NOINLINE void *api_heap_grow(struct heap_own *own, size_t size, size_t alignment,
-                                           bool zeroed, const void *caller) {
+                                           bool zeroed) {
     const _Atomic(uint64_t) *const refusals = &own->allowance.refused_count;
     const uint64_t entries = os_entries(own->shared->os);
     const uint64_t before = api_heap_read(refusals);
@@ -228,16 +228,16 @@ static MALLOW_NOINLINE void *api_heap_grow(struct heap_own *own, size_t size, si
     if (unlikely(block == NULL)) {
         block = api_heap_exhausted(own, size, alignment, zeroed, api_heap_read(refusals) != before);
     }
-    api_heap_attend(own, entries, caller);
+    api_heap_attend(own, entries);
     return block;
 }
 
 // ---- Blocks -------------------------------------------------------------------------------------
 
 static MALLOW_NOINLINE void *api_heap_allocate(struct heap_own *own, size_t size, size_t alignment,
-                                               bool zeroed, const void *caller) {
+                                               bool zeroed) {
     if (heap_own_grows(own)) {
-        return api_heap_grow(own, size, alignment, zeroed, caller);
+        return api_heap_grow(own, size, alignment, zeroed);
     }
     if (unlikely(size > own->shared->large_bytes_max || alignment > MALLOW_CHUNK_BYTES / 2)) {
         return api_heap_refuse(own, MW_HEAP_TOO_BIG, ENOMEM);
@@ -253,7 +253,7 @@ void *mw_heap_malloc(struct mw_heap *heap, size_t size) {
     if (size <= MALLOW_SMALL_BYTES_MAX && heap_fast_allocate(own->heap, size, &address)) {
         return (void *)address;
     }
-    return api_heap_allocate(own, size, 1, false, __builtin_return_address(0));
+    return api_heap_allocate(own, size, 1, false);
 }
 
 void *mw_heap_calloc(struct mw_heap *heap, size_t count, size_t size) {
@@ -263,7 +263,7 @@ void *mw_heap_calloc(struct mw_heap *heap, size_t count, size_t size) {
     }
     if (heap_own_grows(api_own(heap)) && bytes > MALLOW_SMALL_BYTES_MAX) {
         // Fresh pages are zero already, and cost nothing until they are touched.
-        return api_heap_allocate(api_own(heap), bytes, 1, true, __builtin_return_address(0));
+        return api_heap_allocate(api_own(heap), bytes, 1, true);
     }
     void *const block = mw_heap_malloc(heap, bytes);
     return block != NULL ? memset(block, 0, bytes) : NULL;
@@ -273,7 +273,7 @@ void *mw_heap_aligned_alloc(struct mw_heap *heap, size_t alignment, size_t size)
     if (!bits_is_power_of_two(alignment)) {
         return api_heap_refuse(api_own(heap), MW_HEAP_BAD_ALIGNMENT, EINVAL);
     }
-    return api_heap_allocate(api_own(heap), size, alignment, false, __builtin_return_address(0));
+    return api_heap_allocate(api_own(heap), size, alignment, false);
 }
 
 static MALLOW_NOINLINE void api_heap_free_slow(struct heap *own, uintptr_t address) {
@@ -298,7 +298,7 @@ void mw_heap_free(struct mw_heap *heap, void *block) {
         api_heap_free_slow(own, address);
     }
     if (heap_own_grows(api_own(heap))) {
-        api_heap_attend(api_own(heap), entries, __builtin_return_address(0));
+        api_heap_attend(api_own(heap), entries);
     }
 }
 

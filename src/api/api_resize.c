@@ -146,16 +146,16 @@ static MALLOW_COLD void *resize_foreign(struct process *process, void *block, si
 }
 
 // Ends a call that may have left memory free, as free ends.
-MALLOW_INLINE void resize_end(struct process *process, const void *caller, uint64_t entries) {
+MALLOW_INLINE void resize_end(struct process *process, uint64_t entries) {
     heap_settle(&process->shared, entries);
-    process_poll(process, caller, entries);
+    process_poll(process, entries, true);
 }
 
 // The same of one that has moved the block: a step in place of the background thread is left to
-// another call, as if this one had entered the kernel; and so is the rest unless the call was a
-// cheap one: others' frees, or else what is owed, if no span or mapping has been given up.
+// another call, and so is the rest unless the call was a cheap one: others' frees, or else what is
+// owed, if no span or mapping has been given up.
 MALLOW_INLINE void resize_end_moved(struct process *process, enum heap_block_kind kind,
-                                    const void *caller, uint64_t entries) {
+                                    uint64_t entries) {
     if (heap_thread.effort <= HEAP_EFFORT_LOOK) {
         struct heap *const heap = heap_current();
         if (unlikely(heap_is_late(heap))) {
@@ -164,7 +164,7 @@ MALLOW_INLINE void resize_end_moved(struct process *process, enum heap_block_kin
             heap_settle(&process->shared, entries);
         }
     }
-    process_poll(process, caller, UINT64_MAX);
+    process_poll(process, entries, false);
 }
 
 // The same as a thread's first call. A block that is in no slab needs no heap: the next call makes
@@ -229,7 +229,7 @@ MALLOW_INLINE void *resize_allocate(enum heap_block_kind kind, size_t size,
 
 // Both below, of which the first knows what most calls ask for.
 MALLOW_INLINE void *resize_any(void *block, size_t size, struct api_layout layout, bool zeroed,
-                               size_t usable_bytes, const void *caller) {
+                               size_t usable_bytes) {
     if (block == NULL) {
         return api_allocate(size, layout, zeroed);
     }
@@ -269,7 +269,7 @@ MALLOW_INLINE void *resize_any(void *block, size_t size, struct api_layout layou
             resize_zero(kept, found.usable_bytes, stale, size);
         }
         if (found.kind >= HEAP_BLOCK_LARGE) {
-            resize_end(process, caller, entries);
+            resize_end(process, entries);
         }
         return kept;
     }
@@ -277,19 +277,19 @@ MALLOW_INLINE void *resize_any(void *block, size_t size, struct api_layout layou
     if (moved != NULL) {
         memcpy(moved, block, bits_min(found.usable_bytes, size));
         resize_free(process, &found, block, entries, size);
-        resize_end_moved(process, found.kind, caller, entries);
+        resize_end_moved(process, found.kind, entries);
     }
     return moved;
 }
 
 static MALLOW_NOINLINE void *resize_plain(void *block, size_t size, size_t usable_bytes) {
-    return resize_any(block, size, api_plain, false, usable_bytes, __builtin_return_address(0));
+    return resize_any(block, size, api_plain, false, usable_bytes);
 }
 
 MALLOW_INTERNAL MALLOW_NOINLINE void *api_reallocate(void *block, size_t size,
                                                      struct api_layout layout, bool zeroed,
                                                      size_t usable_bytes) {
-    return resize_any(block, size, layout, zeroed, usable_bytes, __builtin_return_address(0));
+    return resize_any(block, size, layout, zeroed, usable_bytes);
 }
 
 MALLOW_INTERNAL void *api_expand(void *block, size_t size) {

@@ -81,8 +81,17 @@ static MALLOW_NOINLINE void *api_allocate_first(size_t size, struct api_layout l
     return likely(address != 0) ? (void *)address : api_exhausted(size, layout, zeroed);
 }
 
-static MALLOW_NOINLINE void *api_allocate_slow(size_t size, struct heap *heap, bool zeroed,
-                                               const void *caller) {
+// Work waits, and there is no background thread: growth may be work, too, and nobody frees, it may
+// be, for long.
+static MALLOW_COLD uintptr_t api_allocate_polling(size_t size, struct heap *heap, bool zeroed) {
+    struct process *const process = process_ready();
+    const uint64_t entries = os_entries(&process->os);
+    const uintptr_t address = heap_allocate(heap, size, zeroed);
+    process_poll(process, entries, false);
+    return address;
+}
+
+static MALLOW_NOINLINE void *api_allocate_slow(size_t size, struct heap *heap, bool zeroed) {
     static const struct api_layout plain = {1, 0};
     if (unlikely(size > (size_t)PTRDIFF_MAX)) {
         return api_fail(ENOMEM);
@@ -90,19 +99,16 @@ static MALLOW_NOINLINE void *api_allocate_slow(size_t size, struct heap *heap, b
     if (unlikely(heap_is_empty(heap))) {
         return api_allocate_first(size, plain, zeroed);
     }
-    const uintptr_t address = heap_allocate(heap, size, zeroed);
+    const bool polls =
+        unlikely(heap->shared->os->polls_growth) &&
+        atomic_load_explicit(&heap->shared->os->work, memory_order_relaxed) != 0 &&
+        worker_is_absent(&process_ready()->worker);
+    const uintptr_t address = unlikely(polls) ? api_allocate_polling(size, heap, zeroed)
+                                              : heap_allocate(heap, size, zeroed);
     if (unlikely(heap->attention)) {
         api_attend(heap);
     }
-    if (unlikely(address == 0)) {
-        return api_exhausted(size, plain, zeroed);
-    }
-    if (unlikely(heap->shared->os->polls_growth) &&
-        atomic_load_explicit(&heap->shared->os->work, memory_order_relaxed) != 0 &&
-        worker_is_none(&process_ready()->worker)) {
-        worker_poll(&process_ready()->worker, caller, false); // growth, too, may be work
-    }
-    return (void *)address;
+    return likely(address != 0) ? (void *)address : api_exhausted(size, plain, zeroed);
 }
 
 // No frame: each call from here is the last.
@@ -118,11 +124,11 @@ MALLOW_INTERNAL MALLOW_NOINLINE void *api_malloc_slow(size_t size, struct heap *
             return (void *)address;
         }
     }
-    return api_allocate_slow(size, heap, false, __builtin_return_address(0));
+    return api_allocate_slow(size, heap, false);
 }
 
 MALLOW_INTERNAL MALLOW_NOINLINE void *api_zalloc_slow(size_t size, struct heap *heap) {
-    return api_allocate_slow(size, heap, true, __builtin_return_address(0));
+    return api_allocate_slow(size, heap, true);
 }
 
 static void *api_allocate_aligned_slow(size_t size, size_t alignment, bool zeroed) {
@@ -185,7 +191,7 @@ MALLOW_INTERNAL MALLOW_NOINLINE void api_free_emptied(struct slab *slab) {
     heap_begin_effort();
     heap_slab_refilled(heap, slab, false);
     heap_settle(shared, entries);
-    process_poll(process_ready(), __builtin_return_address(0), entries);
+    process_poll(process_ready(), entries, true);
 }
 
 static void api_free_any(struct process *process, void *block) {
@@ -200,8 +206,7 @@ static void api_free_any(struct process *process, void *block) {
 }
 
 // More than a bit is to be changed. `capacity`: see heap_near_free.
-static MALLOW_NOINLINE void api_free_more(void *block, enum heap_near near, size_t capacity,
-                                          const void *caller) {
+static MALLOW_NOINLINE void api_free_more(void *block, enum heap_near near, size_t capacity) {
     if (block == NULL) {
         return;
     }
@@ -213,7 +218,7 @@ static MALLOW_NOINLINE void api_free_more(void *block, enum heap_near near, size
         api_free_any(process, block);
     }
     heap_settle(&process->shared, entries);
-    process_poll(process, caller, entries);
+    process_poll(process, entries, true);
 }
 
 // No frame: each call from here is the last.
@@ -227,5 +232,5 @@ MALLOW_INTERNAL MALLOW_NOINLINE void api_free_slow(void *block) {
             return; // nothing has become due by this call
         }
     }
-    api_free_more(block, near, capacity, __builtin_return_address(0));
+    api_free_more(block, near, capacity);
 }

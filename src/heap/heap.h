@@ -116,7 +116,6 @@ struct heap_shared {
     _Atomic(uint32_t) heap_count;
     _Atomic(uint64_t) adopted_count;
     struct heap_own *ended;                // heap_own.h; under the arena's lock
-    _Atomic(struct heap *) own;            // of blocks that libc allocates for us; NULL: none yet
     _Atomic(uint32_t) refilled_count;      // full slabs that got free blocks, of all heaps, roughly
     _Atomic(uint64_t) need_peak;           // most bytes held without what is only kept, as far as
                                            // it has been looked at

@@ -6,12 +6,10 @@
 #include "slab/size_class.h"
 
 MALLOW_RACY_READ static void snapshot_add_slab(struct snapshot *snapshot, const struct slab *slab,
-                                               const struct slab_remote *remote,
-                                               const struct heap *own) {
+                                               const struct slab_remote *remote) {
     const unsigned class_index = slab->class_index;
-    if (class_index >= MALLOW_CLASS_COUNT ||
-        (own != NULL && slab_owner_heap(slab) == (uintptr_t)own)) {
-        return; // blocks that the program knows nothing of
+    if (class_index >= MALLOW_CLASS_COUNT) {
+        return;
     }
     uint64_t live = slab_count_used(slab);
     for (unsigned i = 0; i < slab->word_count; i++) {
@@ -44,14 +42,13 @@ static void snapshot_add_thin(struct snapshot *snapshot, const struct slab *slab
 }
 
 MALLOW_RACY_READ static void snapshot_add_arena(struct snapshot *snapshot,
-                                                const struct arena *arena,
-                                                const struct heap *own) {
+                                                const struct arena *arena) {
     for (size_t i = 0; i < arena->committed_slices; i++) {
         const size_t slot = arena_slot_of(arena, i);
         const struct slab *const slab = &arena->slabs[slot];
         const uint8_t kind = __atomic_load_n(&slab->kind, __ATOMIC_ACQUIRE);
         if (kind == SLAB_BLOCKS) {
-            snapshot_add_slab(snapshot, slab, &arena->remotes[slot], own);
+            snapshot_add_slab(snapshot, slab, &arena->remotes[slot]);
             snapshot->span_bytes += (uint64_t)slab->slice_count << MALLOW_SLICE_SHIFT;
         } else if (kind == SLAB_THIN) {
             snapshot_add_thin(snapshot, slab);
@@ -77,17 +74,15 @@ MALLOW_INTERNAL void snapshot_take(const struct observe_sources *sources,
                                    struct snapshot *snapshot) {
     *snapshot = (struct snapshot){.slab_count = 0};
     struct arena_set *const arenas = sources->arenas;
-    const struct heap *const own =
-        atomic_load_explicit(&sources->shared->own, memory_order_relaxed);
     os_lock_take(&arenas->lock);
     if (arenas->primary.slice_count != 0) {
-        snapshot_add_arena(snapshot, &arenas->primary, own);
+        snapshot_add_arena(snapshot, &arenas->primary);
     }
     for (const struct arena *arena = arenas->secondary; arena != NULL; arena = arena->next) {
-        snapshot_add_arena(snapshot, arena, own);
+        snapshot_add_arena(snapshot, arena);
     }
     for (const struct arena *arena = arenas->recycled; arena != NULL; arena = arena->next) {
-        snapshot_add_arena(snapshot, arena, own); // its tables
+        snapshot_add_arena(snapshot, arena); // its tables
     }
     snapshot->free_dirty_bytes = (uint64_t)arenas->dirty_slices << MALLOW_SLICE_SHIFT;
     os_lock_drop(&arenas->lock);

@@ -125,6 +125,22 @@ static bool thread_read(uint32_t thread, const char *file, char *text, size_t by
     return length > 0;
 }
 
+MALLOW_INTERNAL uint64_t os_thread_rights(uint32_t thread) {
+    static const char *const names[] = {"Uid:", "Gid:", "Groups:", "CapPrm:", "CapEff:"};
+    char status[THREAD_STATUS_BYTES];
+    uint64_t rights = 0xcbf29ce484222325; // by FNV-1a
+    if (!thread_read(thread, "/status", status, sizeof status)) {
+        return 0;
+    }
+    for (unsigned i = 0; i < sizeof names / sizeof names[0]; i++) {
+        const char *at = thread_field(status, names[i]);
+        for (; at != NULL && *at != '\0' && *at != '\n'; at++) {
+            rights = (rights ^ (unsigned char)*at) * 0x100000001b3;
+        }
+    }
+    return rights;
+}
+
 MALLOW_INTERNAL bool os_thread_is_only(void) {
     char status[THREAD_STATUS_BYTES];
     // Of the first thread: a child by a bare clone does not know its own number.

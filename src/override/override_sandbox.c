@@ -19,6 +19,7 @@
 #include <unistd.h>
 
 #include "api/api.h"
+#include "override/override.h"
 
 __attribute__((visibility("default"))) int prctl(int option, ...) {
     va_list list;
@@ -41,14 +42,26 @@ __attribute__((visibility("default"))) int mlockall(int flags) {
     return (int)syscall(SYS_mlockall, flags);
 }
 
+void mallow_parting_begins(void) {
+    api_parting_begins();
+}
+
+void mallow_parting_ends(void) {
+    api_parting_ends();
+}
+
 __attribute__((visibility("default"))) int unshare(int flags) {
     api_parting_begins();
-    return (int)syscall(SYS_unshare, flags);
+    const int result = (int)syscall(SYS_unshare, flags);
+    api_parting_ends();
+    return result;
 }
 
 __attribute__((visibility("default"))) int setns(int fd, int kind) {
     api_parting_begins();
-    return (int)syscall(SYS_setns, fd, kind);
+    const int result = (int)syscall(SYS_setns, fd, kind);
+    api_parting_ends();
+    return result;
 }
 
 static int sandbox_limit(pid_t process, unsigned resource, const struct rlimit *limit,

@@ -45,6 +45,7 @@ static void process_apply_options(struct process *process) {
     process->worker.wanted = !process->os.sealed && process_option(options, background) != 0;
     promote_want(&process->worker.promote, process->worker.wanted);
     process->worker.lifts_trim = process_options_is_default(options, PROCESS_OPTION_trim_threshold);
+    worker_adjust_trim(&process->worker);
 }
 
 MALLOW_INTERNAL int process_set_option(struct process *process, const char *name,
@@ -125,14 +126,6 @@ static void process_start_memory(struct process *process) {
     process_start_realtime(process);
 }
 
-// main has ended by pthread_exit: from now on the program ends with its last thread, in which libc
-// runs what atexit has noted. That must not be ours, nor later because of ours.
-static void process_first_thread_end(struct worker *worker) {
-    if (os_thread_number() == (uint32_t)getpid()) {
-        worker_stop(worker, true);
-    }
-}
-
 // The last round that a thread's destructors are called in is the time to hand the heap on; until
 // then other destructors may still allocate.
 static void process_thread_end(void *heap) {
@@ -143,7 +136,6 @@ static void process_thread_end(void *heap) {
             return;
         }
     }
-    process_first_thread_end(&process_state.worker);
     heap_switch(&heap_empty);
     heap_thread.ended = 1;
     heap_abandon(mine);

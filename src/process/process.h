@@ -89,14 +89,14 @@ MALLOW_INTERNAL int process_set_option(struct process *process, const char *name
 // The same of one that is a number already.
 MALLOW_INTERNAL void process_set_trim_threshold(struct process *process, uint64_t bytes);
 
-// After slow calls, with no lock held: has memory looked after that nobody needs. `caller` is where
-// the program's call came from; `entries`: os_entries when it began.
-MALLOW_INLINE void process_poll(struct process *process, const void *caller, uint64_t entries) {
+// After slow calls, with no lock held: has memory looked after that nobody needs, unless the call
+// has done much, or made its system call. `entries`: os_entries when it began; `may_step`: not only
+// by the background thread.
+MALLOW_INLINE void process_poll(struct process *process, uint64_t entries, bool may_step) {
     if (unlikely(atomic_load_explicit(&process->os.work, memory_order_relaxed) != 0) &&
-        worker_is_none(&process->worker)) {
-        worker_poll(&process->worker, caller,
-                    os_entries(&process->os) == entries &&
-                        heap_thread.effort < MALLOW_CALL_EFFORT);
+        worker_is_absent(&process->worker) && os_entries(&process->os) == entries &&
+        heap_thread.effort <= MALLOW_CALL_EFFORT) {
+        worker_poll(&process->worker, may_step && heap_thread.effort < MALLOW_CALL_EFFORT);
     }
 }
 

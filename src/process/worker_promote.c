@@ -42,6 +42,11 @@ MALLOW_INTERNAL bool worker_may_promote(struct worker *worker) {
     return worker->promote.able;
 }
 
+MALLOW_INTERNAL bool worker_cannot_promote(const struct worker *worker) {
+    return atomic_load_explicit(&worker->promote_asked, memory_order_acquire) &&
+           !worker->promote.able;
+}
+
 MALLOW_INTERNAL void worker_look_for_faults(struct worker *worker) {
     if (worker->faults_huge && !worker->faults_asked) {
         // A room is charged whole where the kernel does not overcommit.

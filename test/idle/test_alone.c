@@ -1,14 +1,18 @@
 // SPDX-License-Identifier: MIT
-// What a process may only do, or does otherwise, while it has one thread: entering namespaces, and ending
-// by pthread_exit in main. The thread of ours does not stand in the way.
+// What a process may only do, or does otherwise, while it has one thread: entering namespaces, ending by
+// pthread_exit in main, forking in a signal's handler that has interrupted a fork, setuid for all of it. The
+// thread of ours does not stand in the way.
 //
-//   idle_alone unshare|setns|often|files|cancelled|end
+//   idle_alone idle|single|unshare|setns|often|files|cancelled|end|forks|vfork|rights|rights_late
 #include "idle.h"
 
+#include <dirent.h>
 #include <fcntl.h>
+#include <grp.h>
 #include <sched.h>
 #include <signal.h>
 #include <stdlib.h>
+#include <sys/single_threaded.h>
 #include <sys/wait.h>
 
 static void have_a_thread(void)
@@ -106,6 +110,121 @@ static void at_exit(void)
     }
 }
 
+// It comes, does its work, and goes.
+static void be_idle(void)
+{
+    const size_t before = process_rss_kib();
+    struct load load;
+    load_fill(&load, 64 * MIB / 400, 400);
+    load_free(&load);
+    CHECK(wait_for_rss(before + 3000, 2000), "%zu KiB before, %zu now", before, process_rss_kib());
+    CHECK(wait_for_threads(1, 4000), "%zu threads", thread_count());
+}
+
+// What libc leaves out in a program of one thread it goes on leaving out.
+static void be_single(void)
+{
+    CHECK(thread_count() == 2 && __libc_single_threaded != 0, "libc knows of a thread");
+}
+
+// In a program of several threads that ends at a lock of libc's (glibc 2.36): see glibc's
+// tst-mallocfork2.
+static volatile sig_atomic_t handled;
+
+static void fork_in_handler(int number)
+{
+    const pid_t child = fork();
+    if (child == 0) {
+        _exit(0);
+    }
+    int status = number;
+    CHECK(child > 0 && waitpid(child, &status, 0) == child && status == 0, "a child of the handler");
+    handled++;
+}
+
+static void fork_in_forks(void)
+{
+    const pid_t self = getpid();
+    alarm(60);
+    CHECK(signal(SIGUSR1, fork_in_handler) != SIG_ERR, "signal");
+    const pid_t sender = fork();
+    if (sender == 0) {
+        while (kill(self, SIGUSR1) == 0) {
+            rest_ms(1);
+        }
+        _exit(0);
+    }
+    for (unsigned round = 0; round < 300 || handled < 100; round++) {
+        const pid_t child = fork();
+        if (child == 0) {
+            _exit(0);
+        }
+        int status = 1;
+        while (waitpid(child, &status, 0) == -1 && errno == EINTR) {
+        }
+        CHECK(child > 0 && status == 0, "a child");
+    }
+    CHECK(signal(SIGUSR1, SIG_IGN) != SIG_ERR && kill(sender, SIGKILL) == 0, "the sender");
+}
+
+// A child by vfork that frees much does not take the thread with it: its parent's comes when it is due.
+static void free_in_vfork(void)
+{
+    CHECK(wait_for_threads(1, 4000), "%zu threads", thread_count());
+    struct load load;
+    load_fill(&load, 64 * MIB / 400, 400);
+    const pid_t child = vfork();
+    if (child == 0) {
+        load_free(&load);
+        _exit(0);
+    }
+    CHECK(child > 0 && waitpid(child, NULL, 0) == child, "vfork");
+    rest_ms(1100); // as long as none is tried again
+    be_idle();
+}
+
+// The users of all threads; how many of them are not `user`.
+static size_t count_others(uid_t user)
+{
+    size_t others = 0;
+    DIR *const tasks = opendir("/proc/self/task");
+    CHECK(tasks != NULL, "/proc/self/task");
+    for (const struct dirent *task = readdir(tasks); task != NULL; task = readdir(tasks)) {
+        char name[300];
+        char text[2048] = "";
+        snprintf(name, sizeof name, "/proc/self/task/%s/status", task->d_name);
+        const int fd = open(name, O_RDONLY);
+        if (task->d_name[0] == '.' || fd < 0) {
+            continue; // or it has ended
+        }
+        const ssize_t length = read(fd, text, sizeof text - 1);
+        close(fd);
+        const char *const users = strstr(text, "\nUid:");
+        others += length > 0 && users != NULL && strtoul(users + 5, NULL, 10) != user;
+    }
+    closedir(tasks);
+    return others;
+}
+
+// Who gives up rights gives up those of all threads. `late`: where the library is linked in, when the thread
+// next looks.
+static void give_up_rights(bool late)
+{
+    enum { USER = 65533 };
+    if (getuid() != 0 || setgroups(0, NULL) != 0) {
+        exit(0); // nothing to give up
+    }
+    have_a_thread();
+    CHECK(setresgid(USER, USER, USER) == 0 && setresuid(USER, USER, USER) == 0, "setresuid");
+    for (unsigned waited = 0; late && count_others(USER) != 0 && waited < 2000; waited += 10) {
+        rest_ms(10);
+    }
+    CHECK(count_others(USER) == 0, "a thread with the rights of before");
+    have_a_thread(); // another one
+    CHECK(count_others(USER) == 0, "a new thread with the rights of before");
+    CHECK(setuid(0) == -1 && errno == EPERM, "setuid has not passed it on: errno %d", errno);
+}
+
 int main(int count, char **arguments)
 {
     const char *const what = count > 1 ? arguments[1] : "";
@@ -119,6 +238,16 @@ int main(int count, char **arguments)
         close_alone();
     } else if (strcmp(what, "cancelled") == 0) {
         be_cancelled_alone();
+    } else if (strcmp(what, "idle") == 0) {
+        be_idle();
+    } else if (strcmp(what, "single") == 0) {
+        be_single();
+    } else if (strcmp(what, "forks") == 0) {
+        fork_in_forks();
+    } else if (strcmp(what, "vfork") == 0) {
+        free_in_vfork();
+    } else if (strncmp(what, "rights", 6) == 0) {
+        give_up_rights(strcmp(what, "rights_late") == 0);
     } else {
         CHECK(strcmp(what, "unshare") == 0 || strcmp(what, "setns") == 0, "no such case");
         enter_namespaces(strcmp(what, "setns") == 0);

@@ -2,10 +2,7 @@
 // The worker's looks and steps, without its thread: what one does, and in how many system calls.
 #include "process/worker.h"
 
-#include <dlfcn.h>
 #include <errno.h>
-#include <link.h>
-#include <sys/auxv.h>
 
 #include "../heap/heap_world.h"
 
@@ -164,72 +161,69 @@ CASE(nothing_is_started_before_the_process_has_begun_and_errno_is_kept) {
     atomic_store(&worker.wanted, true);
     os_raise_work(worker.os);
     errno = 4711;
-    worker_poll(&worker, (const void *)(uintptr_t)begin, true);
+    worker_poll(&worker, true);
     assert_int_equal(errno, 4711);
     assert_int_equal(atomic_load(&worker.state), WORKER_NONE);
 }
 
-CASE(it_starts_for_the_program_not_for_libc_and_stops_when_told) {
+CASE(it_starts_stops_when_told_and_starts_again_but_not_for_good) {
     worker_begin(&worker);
-    if (worker.blind) {
-        skip(); // a sanitizer's calls stand between: none is started
-    }
     atomic_store(&worker.wanted, true);
     os_raise_work(worker.os);
-    worker_poll(&worker, (const void *)((uintptr_t)&getpid + 1), true);
-    assert_int_equal(atomic_load(&worker.state), WORKER_NONE);
-    worker_poll(&worker, (const void *)(uintptr_t)begin, true);
-    assert_true(worker_is_running(&worker));
+    worker_poll(&worker, true);
+    assert_true(worker_is_running(&worker) && !worker_is_absent(&worker));
     worker_stop(&worker, false);
     assert_int_equal(atomic_load(&worker.state), WORKER_NONE);
-    worker_poll(&worker, (const void *)(uintptr_t)begin, true);
+    assert_true(worker_is_absent(&worker));
+    worker_poll(&worker, true);
     assert_true(worker_is_running(&worker)); // again
     worker_stop(&worker, true);
-    worker_poll(&worker, (const void *)(uintptr_t)begin, true);
+    worker_poll(&worker, true);
     assert_int_equal(atomic_load(&worker.state), WORKER_NONE); // and never more
     assert_int_equal(atomic_load(&worker.start_count), 2);
 }
 
-// ---- Who is calling -----------------------------------------------------------------------------
-
-CASE(the_program_is_a_fit_caller_and_libc_and_the_loader_are_not) {
-    worker_note_callers(&worker);
-    if (worker.blind) {
-        skip(); // a sanitizer's calls stand between
-    }
-    assert_true(worker_caller_is_fit(&worker, (uintptr_t)&leave_dirty));
-    assert_true(worker_caller_is_told(&worker, (uintptr_t)&getauxval));
-    assert_false(worker_caller_is_fit(&worker, (uintptr_t)&getauxval));
-    assert_false(worker_caller_is_fit(&worker, (uintptr_t)dlsym(RTLD_NEXT, "pthread_create")));
-    const ElfW(Ehdr) *const loader = (const ElfW(Ehdr) *)getauxval(AT_BASE);
-    assert_false(worker_caller_is_fit(&worker, (uintptr_t)loader + loader->e_entry));
+CASE(while_the_program_parts_there_is_none) {
+    worker_begin(&worker);
+    atomic_store(&worker.wanted, true);
+    os_raise_work(worker.os);
+    worker_poll(&worker, true);
+    worker_part(&worker);
+    worker_part(&worker); // another thread
+    worker_rejoin(&worker);
+    worker_poll(&worker, true);
+    assert_true(worker_is_absent(&worker));
+    worker_rejoin(&worker);
+    worker_poll(&worker, true);
+    assert_true(worker_is_running(&worker));
+    worker_stop(&worker, true);
 }
 
-CASE(where_libc_cannot_be_told_from_the_program_nobody_is) {
-    worker_note_callers(&worker);
-    worker.blind = true;
-    assert_false(worker_caller_is_fit(&worker, (uintptr_t)&leave_dirty));
-    assert_false(worker_caller_is_told(&worker, (uintptr_t)&leave_dirty)); // so steps are done
+// As after the end of a child by vfork that had begun it.
+CASE(one_that_is_gone_without_a_word_is_followed_by_another) {
+    worker_begin(&worker);
+    atomic_store(&worker.wanted, true);
+    os_raise_work(worker.os);
+    atomic_store(&worker.state, WORKER_RUNNING);
+    worker_poll(&worker, true);
+    assert_false(worker_is_absent(&worker));
+    worker_stop(&worker, true);
 }
 
-CASE(ones_own_library_is_no_fit_caller) {
-    worker_note_callers(&worker);
-    if (worker.blind) {
-        skip(); // a sanitizer's calls stand between
-    }
-    worker.ranges[WORKER_RANGE_OWN] = (struct worker_range){(uintptr_t)&leave_dirty, 16};
-    assert_false(worker_caller_is_fit(&worker, (uintptr_t)&leave_dirty + 8));
-    assert_false(worker_caller_is_told(&worker, (uintptr_t)&leave_dirty + 8));
-    assert_true(worker_caller_is_fit(&worker, (uintptr_t)&leave_dirty + 16));
+// Free memory is not given back as it is freed if a thread is to come and do so.
+CASE(the_limit_of_what_is_kept_holds_where_no_thread_is_to_be_had) {
+    atomic_store(&worker.wanted, true);
+    atomic_store(&worker.lifts_trim, true);
+    worker_adjust_trim(&worker);
+    assert_false(worker.arenas->trim_lifted); // the process has yet to begin
+    worker_begin(&worker);
+    assert_true(worker.arenas->trim_lifted);
+    worker_stop(&worker, true);
+    assert_false(worker.arenas->trim_lifted);
 }
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(
-            the_program_is_a_fit_caller_and_libc_and_the_loader_are_not, begin, end),
-        cmocka_unit_test_setup_teardown(
-            where_libc_cannot_be_told_from_the_program_nobody_is, begin, end),
-        cmocka_unit_test_setup_teardown(ones_own_library_is_no_fit_caller, begin, end),
         cmocka_unit_test_setup_teardown(what_calls_owe_is_paid_between_looks, begin, end),
         cmocka_unit_test_setup_teardown(
             the_third_look_gives_back_what_was_free_before_the_first, begin, end),
@@ -244,7 +238,12 @@ int main(void) {
         cmocka_unit_test_setup_teardown(
             nothing_is_started_before_the_process_has_begun_and_errno_is_kept, begin, end),
         cmocka_unit_test_setup_teardown(
-            it_starts_for_the_program_not_for_libc_and_stops_when_told, begin, end),
+            it_starts_stops_when_told_and_starts_again_but_not_for_good, begin, end),
+        cmocka_unit_test_setup_teardown(while_the_program_parts_there_is_none, begin, end),
+        cmocka_unit_test_setup_teardown(one_that_is_gone_without_a_word_is_followed_by_another,
+                                        begin, end),
+        cmocka_unit_test_setup_teardown(
+            the_limit_of_what_is_kept_holds_where_no_thread_is_to_be_had, begin, end),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,0 +1,163 @@
+// SPDX-License-Identifier: MIT
+// OS, bare threads: see os_bare.h.
+#include "os/os_bare.h"
+
+#include <errno.h>
+#include <linux/futex.h>
+#include <sched.h>
+#include <signal.h>
+#include <stddef.h>
+
+#include "base/bits.h"
+#include "os/os.h"
+#include "os/os_syscall.h"
+
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#define BARE_IS_KNOWN 1
+#elif defined(__has_feature)
+#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
+#define BARE_IS_KNOWN 1
+#endif
+#endif
+#ifndef BARE_IS_KNOWN
+#define BARE_IS_KNOWN 0
+#endif
+
+enum { BARE_AWAIT_NS = 10000000 }; // the kernel wakes one of those who wait
+
+MALLOW_INTERNAL void os_bare_await(struct os_bare *bare) {
+    const struct {
+        int64_t seconds;
+        int64_t nanoseconds;
+    } time = {0, BARE_AWAIT_NS};
+    for (;;) {
+        const uint32_t number = os_bare_number(bare);
+        if (number == 0) {
+            return;
+        }
+        // Not of the private kind: the kernel wakes whoever waits for a thread's end by the other.
+        (void)os_syscall6(SYS_futex, (long)(uintptr_t)&bare->number, FUTEX_WAIT, (long)number,
+                          (long)(uintptr_t)&time, 0, 0);
+    }
+}
+
+MALLOW_INTERNAL void os_bare_fork_child(struct os_bare *bare) {
+    atomic_store_explicit(&bare->number, 0, memory_order_relaxed);
+}
+
+#if BARE_IS_KNOWN
+
+#include <pthread.h>
+
+static void *bare_main(void *argument) {
+    struct os_bare *const bare = argument;
+    atomic_store_explicit(&bare->number, (uint32_t)os_syscall6(SYS_gettid, 0, 0, 0, 0, 0, 0),
+                          memory_order_relaxed);
+    bare->function(bare->argument);
+    atomic_store_explicit(&bare->number, 0, memory_order_release);
+    return NULL;
+}
+
+MALLOW_INTERNAL bool os_bare_start(struct os_bare *bare, void (*function)(void *argument),
+                                   void *argument, const void *local) {
+    sigset_t all;
+    sigset_t before;
+    pthread_t thread;
+    (void)local;
+    if (os_bare_number(bare) != 0) {
+        return false;
+    }
+    bare->function = function;
+    bare->argument = argument;
+    atomic_store_explicit(&bare->number, UINT32_MAX, memory_order_relaxed);
+    (void)sigfillset(&all);
+    (void)pthread_sigmask(SIG_SETMASK, &all, &before);
+    const bool started = pthread_create(&thread, NULL, bare_main, bare) == 0;
+    (void)pthread_sigmask(SIG_SETMASK, &before, NULL);
+    if (started) {
+        (void)pthread_detach(thread);
+    } else {
+        atomic_store_explicit(&bare->number, 0, memory_order_relaxed);
+    }
+    return started;
+}
+
+#else
+
+// What pthread_create asks for: there are sandboxes that let nothing else pass.
+#define BARE_FLAGS                                                                                 \
+    (CLONE_VM | CLONE_FS | CLONE_FILES | CLONE_SYSVSEM | CLONE_SIGHAND | CLONE_THREAD |            \
+     CLONE_SETTLS | CLONE_PARENT_SETTID | CLONE_CHILD_CLEARTID)
+
+enum {
+    BARE_DESCRIPTOR_BYTES = 4096, // libc's struct of a thread is smaller
+    BARE_LOCAL_BYTES = 256,       // of the largest variable
+    BARE_STACK_BYTES = 20 << 10,
+};
+
+// The thread begins with the caller's thread pointer: in the moment before signals are blocked, a
+// handler had better find a thread of libc's.
+static int bare_run(void *argument) {
+    struct os_bare *const bare = argument;
+    static const uint64_t all = UINT64_MAX;
+    (void)os_syscall6(SYS_rt_sigprocmask, SIG_SETMASK, (long)(uintptr_t)&all, 0, sizeof all, 0, 0);
+#if defined(__x86_64__)
+    enum { BARE_SET_POINTER = 0x1002 }; // ARCH_SET_FS
+    (void)os_syscall6(SYS_arch_prctl, BARE_SET_POINTER, (long)bare->pointer, 0, 0, 0, 0);
+#else
+    __asm__ volatile("msr tpidr_el0, %0" : : "r"(bare->pointer) : "memory");
+#endif
+    void (*function)(void *argument) = bare->function;
+    compiler_forget(function); // inlined, it might use an address by the pointer from before
+    function(bare->argument);
+    return 0;
+}
+
+// Lays the place out: on x86-64 the stack, thread-local storage, and from the pointer on libc's
+// struct; on arm64 that struct, from the pointer on thread-local storage, and the stack. The end of
+// the stack, 0 if it does not fit.
+static uintptr_t bare_lay_out(struct os_bare *bare, uintptr_t before, const void *local) {
+    const uintptr_t memory = (uintptr_t)bare->memory;
+#if defined(__x86_64__)
+    const uintptr_t lowest = bits_min((uintptr_t)local, (uintptr_t)&errno);
+    const uintptr_t bytes = bits_align_up(before - lowest, 64);
+    const uintptr_t pointer = memory + OS_BARE_BYTES - BARE_DESCRIPTOR_BYTES;
+    const uintptr_t end = pointer - bytes;
+    if (bytes > OS_BARE_BYTES - BARE_DESCRIPTOR_BYTES - BARE_STACK_BYTES) {
+        return 0;
+    }
+    // By the psABI the pointer leads to itself, and so does libc's word for pthread_self; then
+    // there are the words that guard stacks and pointers.
+    const uintptr_t *const from = (const uintptr_t *)before;
+    uintptr_t *const to = (uintptr_t *)pointer;
+    to[0] = pointer;
+    to[2] = pointer;
+    to[5] = from[5];
+    to[6] = from[6];
+#else
+    const uintptr_t highest = bits_max((uintptr_t)local, (uintptr_t)&errno);
+    const uintptr_t bytes = bits_align_up(highest - before + BARE_LOCAL_BYTES, 64);
+    const uintptr_t pointer = memory + BARE_DESCRIPTOR_BYTES;
+    const uintptr_t end = memory + OS_BARE_BYTES;
+    if (bytes > OS_BARE_BYTES - BARE_DESCRIPTOR_BYTES - BARE_STACK_BYTES) {
+        return 0;
+    }
+#endif
+    bare->pointer = pointer;
+    return end;
+}
+
+MALLOW_INTERNAL bool os_bare_start(struct os_bare *bare, void (*function)(void *argument),
+                                   void *argument, const void *local) {
+    const uintptr_t before = os_this_thread();
+    const uintptr_t stack = os_bare_number(bare) == 0 ? bare_lay_out(bare, before, local) : 0;
+    if (stack == 0) {
+        return false;
+    }
+    bare->function = function;
+    bare->argument = argument;
+    return clone(bare_run, (void *)stack, BARE_FLAGS, bare, &bare->number, (void *)before,
+                 &bare->number) > 0;
+}
+
+#endif
