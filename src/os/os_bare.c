@@ -95,69 +95,62 @@ enum {
     BARE_STACK_BYTES = 20 << 10,
 };
 
-// The thread begins with the caller's thread pointer: in the moment before signals are blocked, a
-// handler had better find a thread of libc's.
-static int bare_run(void *argument) {
-    struct os_bare *const bare = argument;
-    static const uint64_t all = UINT64_MAX;
-    (void)os_syscall6(SYS_rt_sigprocmask, SIG_SETMASK, (long)(uintptr_t)&all, 0, sizeof all, 0, 0);
-#if defined(__x86_64__)
-    enum { BARE_SET_POINTER = 0x1002 }; // ARCH_SET_FS
-    (void)os_syscall6(SYS_arch_prctl, BARE_SET_POINTER, (long)bare->pointer, 0, 0, 0, 0);
-#else
-    __asm__ volatile("msr tpidr_el0, %0" : : "r"(bare->pointer) : "memory");
-#endif
-    void (*function)(void *argument) = bare->function;
-    compiler_forget(function); // inlined, it might use an address by the pointer from before
-    function(bare->argument);
+static int bare_main(void *argument) {
+    const struct os_bare *const bare = argument;
+    bare->function(bare->argument);
     return 0;
 }
 
-// Lays the place out: on x86-64 the stack, thread-local storage, and from the pointer on libc's
-// struct; on arm64 that struct, from the pointer on thread-local storage, and the stack. The end of
-// the stack, 0 if it does not fit.
-static uintptr_t bare_lay_out(struct os_bare *bare, uintptr_t before, const void *local) {
+// Lays the place out: on x86-64 the stack, thread-local storage, and from the thread pointer on
+// libc's struct; on arm64 that struct, from the pointer on thread-local storage, and the stack. The
+// pointer, and where the stack ends; false: it does not fit.
+static bool bare_lay_out(struct os_bare *bare, const void *local, uintptr_t *pointer,
+                         uintptr_t *end) {
     const uintptr_t memory = (uintptr_t)bare->memory;
+    const uintptr_t before = os_this_thread();
 #if defined(__x86_64__)
     const uintptr_t lowest = bits_min((uintptr_t)local, (uintptr_t)&errno);
     const uintptr_t bytes = bits_align_up(before - lowest, 64);
-    const uintptr_t pointer = memory + OS_BARE_BYTES - BARE_DESCRIPTOR_BYTES;
-    const uintptr_t end = pointer - bytes;
-    if (bytes > OS_BARE_BYTES - BARE_DESCRIPTOR_BYTES - BARE_STACK_BYTES) {
-        return 0;
-    }
+    *pointer = memory + OS_BARE_BYTES - BARE_DESCRIPTOR_BYTES;
+    *end = *pointer - bytes;
     // By the psABI the pointer leads to itself, and so does libc's word for pthread_self; then
     // there are the words that guard stacks and pointers.
     const uintptr_t *const from = (const uintptr_t *)before;
-    uintptr_t *const to = (uintptr_t *)pointer;
-    to[0] = pointer;
-    to[2] = pointer;
+    uintptr_t *const to = (uintptr_t *)*pointer;
+    to[0] = *pointer;
+    to[2] = *pointer;
     to[5] = from[5];
     to[6] = from[6];
 #else
     const uintptr_t highest = bits_max((uintptr_t)local, (uintptr_t)&errno);
     const uintptr_t bytes = bits_align_up(highest - before + BARE_LOCAL_BYTES, 64);
-    const uintptr_t pointer = memory + BARE_DESCRIPTOR_BYTES;
-    const uintptr_t end = memory + OS_BARE_BYTES;
-    if (bytes > OS_BARE_BYTES - BARE_DESCRIPTOR_BYTES - BARE_STACK_BYTES) {
-        return 0;
-    }
+    *pointer = memory + BARE_DESCRIPTOR_BYTES;
+    *end = memory + OS_BARE_BYTES;
 #endif
-    bare->pointer = pointer;
-    return end;
+    return bytes <= OS_BARE_BYTES - BARE_DESCRIPTOR_BYTES - BARE_STACK_BYTES;
+}
+
+static void bare_set_signals(const uint64_t *blocked, uint64_t *before) {
+    (void)os_syscall6(SYS_rt_sigprocmask, SIG_SETMASK, (long)(uintptr_t)blocked,
+                      (long)(uintptr_t)before, sizeof *blocked, 0, 0);
 }
 
 MALLOW_INTERNAL bool os_bare_start(struct os_bare *bare, void (*function)(void *argument),
                                    void *argument, const void *local) {
-    const uintptr_t before = os_this_thread();
-    const uintptr_t stack = os_bare_number(bare) == 0 ? bare_lay_out(bare, before, local) : 0;
-    if (stack == 0) {
+    static const uint64_t all = UINT64_MAX;
+    uintptr_t pointer;
+    uintptr_t end;
+    uint64_t blocked;
+    if (os_bare_number(bare) != 0 || !bare_lay_out(bare, local, &pointer, &end)) {
         return false;
     }
     bare->function = function;
     bare->argument = argument;
-    return clone(bare_run, (void *)stack, BARE_FLAGS, bare, &bare->number, (void *)before,
-                 &bare->number) > 0;
+    bare_set_signals(&all, &blocked);
+    const int number = clone(bare_main, (void *)end, BARE_FLAGS, bare, &bare->number,
+                             (void *)pointer, &bare->number);
+    bare_set_signals(&blocked, NULL);
+    return number > 0;
 }
 
 #endif

@@ -3,10 +3,10 @@
 //
 // Owns     struct os_bare: the place of one thread, its stack and what its thread pointer leads to.
 // Threads  any starts one, one at a time in a place; the caller sees to that.
-// Holds    it is begun by one system call, in some hundred instructions, whatever locks the caller
+// Holds    it is begun by three system calls, in some hundred instructions, whatever locks the caller
 //          or libc holds, and takes none of libc's itself.
-//          No signal is handled on it, but in the moment before it blocks them: then a handler
-//          finds the thread-local storage of the thread that has begun it.
+//          No signal is handled on it: it begins with all of them blocked, as its caller blocks
+//          them meanwhile. It may take long to run for the first time, and signals would find it.
 //          libc does not count it: what has one thread stays a program of one thread to libc
 //          (__libc_single_threaded), and one whose last thread ends, ends.
 //          What runs on it may call libc only for what needs no more of a thread than errno: no
@@ -31,7 +31,6 @@ struct os_bare {
     _Atomic(uint32_t) number;
     void (*function)(void *argument);
     void *argument;
-    uintptr_t pointer; // its thread pointer
     _Alignas(64) unsigned char memory[OS_BARE_BYTES];
 };
 

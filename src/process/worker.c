@@ -38,14 +38,17 @@ static void worker_bar(struct worker *worker) {
 
 // ---- The thread ---------------------------------------------------------------------------------
 
-// Ends the thread's time unless somebody waits for it, or there is work again; `late`: in any case.
-static bool worker_leave(struct worker *worker, bool late) {
+// Ends the thread's time unless somebody waits for it, or there is work again. `hurried`: even then,
+// and what it knows of slabs is left to who comes next.
+static bool worker_leave(struct worker *worker, bool hurried) {
     os_lock_take(&worker->lock);
     const bool leaves =
         worker_is_running(worker) &&
-        (late || atomic_load_explicit(&worker->os->work, memory_order_relaxed) == 0);
+        (hurried || atomic_load_explicit(&worker->os->work, memory_order_relaxed) == 0);
     if (leaves) {
-        heap_holes_forget(&worker->holes);
+        if (!hurried) {
+            heap_holes_forget(&worker->holes);
+        }
         atomic_store_explicit(&worker->state, WORKER_NONE, memory_order_release);
     }
     os_lock_drop(&worker->lock);

@@ -78,8 +78,8 @@ MALLOW_INTERNAL void worker_begin(struct worker *worker);
 // of options.
 MALLOW_INTERNAL void worker_adjust_trim(struct worker *worker);
 
-// On slow calls when os.work is raised and there is no thread: starts it, or else does a step of
-// its work if the call may step. At most one system call; errno is kept.
+// On slow calls when os.work is raised and there is no thread: starts it (three system calls), or
+// else does a step of its work (one) if the call may step. errno is kept.
 MALLOW_INTERNAL void worker_poll(struct worker *worker, bool may_step);
 
 // Ends the thread, if it exists, and waits for its end; none is created until the next poll, or

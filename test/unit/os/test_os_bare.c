@@ -11,7 +11,7 @@
 
 static struct os_bare bare;
 static _Thread_local unsigned mine;
-static _Atomic(uint32_t) finished;
+static atomic_uint finished;
 
 struct look {
     pid_t thread;
@@ -87,11 +87,37 @@ CASE(a_place_in_use_is_refused) {
     assert_int_equal(look.thread, 0);
 }
 
+// A thread that has yet to run for the first time is one that a signal may be for.
+static atomic_uint foreign;
+
+static void take(int signal) {
+    atomic_fetch_add(&foreign, signal != 0 && gettid() != getpid());
+}
+
+CASE(no_signal_is_handled_on_it) {
+    const struct sigaction action = {.sa_handler = take};
+    sigset_t one;
+    struct look look = {0};
+    assert_int_equal(sigaction(SIGUSR1, &action, NULL), 0);
+    (void)sigemptyset(&one);
+    (void)sigaddset(&one, SIGUSR1);
+    for (unsigned round = 0; round < 500; round++) {
+        assert_true(os_bare_start(&bare, look_around, &look, &mine));
+        (void)sigprocmask(SIG_BLOCK, &one, NULL);
+        assert_int_equal(kill(getpid(), SIGUSR1), 0);
+        os_bare_await(&bare);
+        (void)sigprocmask(SIG_UNBLOCK, &one, NULL);
+    }
+    assert_int_equal(atomic_load(&foreign), 0);
+    (void)signal(SIGUSR1, SIG_DFL);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(it_has_what_it_needs_and_the_caller_keeps_its_own),
         cmocka_unit_test(one_place_serves_one_after_another),
         cmocka_unit_test(a_place_in_use_is_refused),
+        cmocka_unit_test(no_signal_is_handled_on_it),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
