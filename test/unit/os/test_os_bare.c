@@ -112,12 +112,32 @@ CASE(no_signal_is_handled_on_it) {
     (void)signal(SIGUSR1, SIG_DFL);
 }
 
+// Memory that is found corrupted by it stops the program as by any other thread.
+static void stop_all(void *argument) {
+    (void)argument;
+    abort();
+}
+
+CASE(it_can_stop_the_program) {
+    const pid_t child = fork();
+    if (child == 0) {
+        (void)os_bare_start(&bare, stop_all, NULL, &mine);
+        for (;;) {
+            pause();
+        }
+    }
+    int status = 0;
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_true(WIFSIGNALED(status) && WTERMSIG(status) == SIGABRT);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(it_has_what_it_needs_and_the_caller_keeps_its_own),
         cmocka_unit_test(one_place_serves_one_after_another),
         cmocka_unit_test(a_place_in_use_is_refused),
         cmocka_unit_test(no_signal_is_handled_on_it),
+        cmocka_unit_test(it_can_stop_the_program),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
