@@ -3,8 +3,8 @@
 //
 // Owns     struct os_bare: the place of one thread, its stack and what its thread pointer leads to.
 // Threads  any starts one, one at a time in a place; the caller sees to that.
-// Holds    it is begun by three system calls, in some hundred instructions, whatever locks the caller
-//          or libc holds, and takes none of libc's itself.
+// Holds    it is begun by three system calls, in some hundred instructions, whatever locks the
+//          caller or libc holds, and takes none of libc's itself.
 //          No signal is handled on it: it begins with all of them blocked, as its caller blocks
 //          them meanwhile. It may take long to run for the first time, and signals would find it.
 //          libc does not count it: what has one thread stays a program of one thread to libc

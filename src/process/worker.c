@@ -38,8 +38,8 @@ static void worker_bar(struct worker *worker) {
 
 // ---- The thread ---------------------------------------------------------------------------------
 
-// Ends the thread's time unless somebody waits for it, or there is work again. `hurried`: even then,
-// and what it knows of slabs is left to who comes next.
+// Ends the thread's time unless somebody waits for it, or there is work again. `hurried`: even
+// then, and what it knows of slabs is left to who comes next.
 static bool worker_leave(struct worker *worker, bool hurried) {
     os_lock_take(&worker->lock);
     const bool leaves =
