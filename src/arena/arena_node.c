@@ -3,7 +3,6 @@
 #include "arena/arena_node.h"
 
 #include "base/bits.h"
-#include "os/os_node.h"
 
 enum { NODE_CANDIDATES = 32 }; // chunks looked at; the arena grows if none of them will do
 
@@ -11,8 +10,8 @@ MALLOW_INTERNAL uint8_t arena_node_mark(const struct arena_set *set) {
     return (uint8_t)(os_node_here(set->os) + 1);
 }
 
-MALLOW_INTERNAL void arena_node_learn_locked(struct arena_set *set) {
-    if (set->nodes != NULL || set->primary.slice_count == 0 || os_node_here(set->os) == 0) {
+MALLOW_INTERNAL void arena_node_learn_slow(struct arena_set *set) {
+    if (set->primary.slice_count == 0 || os_node_here(set->os) == 0) {
         return;
     }
     const size_t bytes = bits_align_up(set->primary.slice_count / MALLOW_CHUNK_SLICES,

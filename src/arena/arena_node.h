@@ -16,12 +16,18 @@
 
 #include "arena/arena.h"
 #include "base/bits.h"
+#include "os/os_node.h"
 
 // The mark of the calling thread's node in the table.
 MALLOW_INTERNAL uint8_t arena_node_mark(const struct arena_set *set);
 
 // The arena grows: makes the table if this is the first sign of a second node. One call then, once.
-MALLOW_INTERNAL void arena_node_learn_locked(struct arena_set *set);
+MALLOW_INTERNAL void arena_node_learn_slow(struct arena_set *set);
+MALLOW_INLINE void arena_node_learn_locked(struct arena_set *set) {
+    if (set->nodes == NULL && os_node_is_told(set->os)) {
+        arena_node_learn_slow(set);
+    }
+}
 
 // As chunk_map_find_and_take, without taking, among the chunks of this mark and those of nobody;
 // looks at a few of them.

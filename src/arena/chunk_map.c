@@ -148,6 +148,34 @@ static MALLOW_NOINLINE void map_add_elsewhere(struct chunk_map *map, unsigned ch
     map_add(map, chunk_index, free_slices, dirty_slices);
 }
 
+// map_enter_rows of a chunk that is in few of them as yet, if in any: row by row from below.
+MALLOW_INLINE void map_fill_rows(struct map_bits bits, uint32_t runs) {
+    map_set_row(bits, 0);
+    runs &= runs >> 1;
+    if (runs == 0) {
+        return;
+    }
+    map_set_row(bits, 1);
+    runs &= runs >> 2;
+    if (runs == 0) {
+        return;
+    }
+    map_set_row(bits, 2);
+    runs &= runs >> 4;
+    if (runs == 0) {
+        return;
+    }
+    map_set_row(bits, 3);
+    runs &= runs >> 8;
+    if (runs == 0) {
+        return;
+    }
+    map_set_row(bits, 4);
+    if ((runs & (runs >> 16)) != 0) {
+        map_set_row(bits, 5);
+    }
+}
+
 MALLOW_INTERNAL bool chunk_map_next(const struct chunk_map *map, unsigned row, unsigned from,
                                     unsigned *chunk_index) {
     if (from >= map->chunk_count) {
@@ -198,25 +226,28 @@ MALLOW_INLINE bool map_first(const struct chunk_map *map, unsigned row, struct m
         *at = (struct map_at){chunk_map_group(map, 0), 0, bits_lowest(map->first.rows[row])};
         return true;
     }
-    for (unsigned word = 0; word < map->word_count; word++) {
-        const uint64_t summary = map->summary[row][word];
-        if (summary != 0) {
-            at->group_index = word * 64 + bits_lowest(summary);
-            at->group = chunk_map_group(map, at->group_index);
-            at->index = bits_lowest(at->group->rows[row]);
-            return true;
+    unsigned word = 0;
+    uint64_t summary = map->summary[row][0];
+    while (summary == 0) {
+        if (++word >= map->word_count) {
+            return false;
         }
+        summary = map->summary[row][word];
     }
-    return false;
+    at->group_index = word * 64 + bits_lowest(summary);
+    at->group = &map->more[at->group_index - 1]; // not the first
+    at->index = bits_lowest(at->group->rows[row]);
+    return true;
 }
 
 MALLOW_INTERNAL bool chunk_map_has(const struct chunk_map *map, unsigned row) {
-    for (unsigned word = 0; word < map->word_count; word++) {
-        if (map->summary[row][word] != 0) {
-            return true;
+    unsigned word = 0;
+    while (map->summary[row][word] == 0) {
+        if (++word >= map->word_count) {
+            return false;
         }
     }
-    return false;
+    return true;
 }
 
 // Where a single slice is, and one of a free span's begins: a bit at least, or 0 if there is none.
@@ -233,8 +264,10 @@ MALLOW_INLINE uint32_t map_find_span(const struct chunk_map *map, unsigned slice
                                      unsigned align_slices, struct map_at *at) {
     const uint32_t aligned = chunk_mask_aligned(align_slices);
     const unsigned below = bits_highest(slice_count);
-    const uint32_t starts =
-        map_first(map, below, at) ? map_starts(map_chunk(*at), slice_count, aligned) : 0;
+    if (!map_first(map, below, at)) {
+        return 0; // nor is a chunk in a row above
+    }
+    const uint32_t starts = map_starts(map_chunk(*at), slice_count, aligned);
     if (starts != 0) {
         return starts;
     }
@@ -317,14 +350,28 @@ MALLOW_INTERNAL void chunk_map_take(struct chunk_map *map, unsigned chunk_index,
 
 MALLOW_INTERNAL void chunk_map_open(struct chunk_map *map, unsigned chunk_index, uint32_t slices) {
     const unsigned word_count = chunk_index / 64 / 64 + 1;
+    const struct map_at at = map_at(map, chunk_index);
+    struct chunk *const chunk = map_chunk(at);
     map->word_count = word_count > map->word_count ? word_count : map->word_count;
-    map_add_elsewhere(map, chunk_index, slices, 0);
+    check_assert((chunk->free_mask & slices) == 0);
+    chunk->free_mask |= slices;
+    if (likely(chunk->free_mask != 0)) { // or the span that it is opened for is all of it
+        map_fill_rows(map_bits_of(map, at), chunk->free_mask);
+    }
 }
 
 MALLOW_INTERNAL void chunk_map_give(struct chunk_map *map, unsigned chunk_index,
                                     unsigned slice_index, unsigned slice_count, bool dirty) {
     const uint32_t span = chunk_mask_span(slice_index, slice_count);
     map_add(map, chunk_index, span, dirty ? span : 0);
+}
+
+MALLOW_INTERNAL MALLOW_NO_FOLD void chunk_map_give_elsewhere(struct chunk_map *map,
+                                                            unsigned chunk_index,
+                                                            unsigned slice_index,
+                                                            unsigned slice_count, bool dirty) {
+    const uint32_t span = chunk_mask_span(slice_index, slice_count);
+    map_add_elsewhere(map, chunk_index, span, dirty ? span : 0);
 }
 
 MALLOW_INTERNAL void chunk_map_clean(struct chunk_map *map, unsigned chunk_index,

@@ -136,6 +136,11 @@ MALLOW_INTERNAL void chunk_map_open(struct chunk_map *map, unsigned chunk_index,
 MALLOW_INTERNAL void chunk_map_give(struct chunk_map *map, unsigned chunk_index,
                                     unsigned slice_index, unsigned slice_count, bool dirty);
 
+// The same for whoever does so seldom.
+MALLOW_INTERNAL void chunk_map_give_elsewhere(struct chunk_map *map, unsigned chunk_index,
+                                              unsigned slice_index, unsigned slice_count,
+                                              bool dirty);
+
 // Marks free slices as clean.
 MALLOW_INTERNAL void chunk_map_clean(struct chunk_map *map, unsigned chunk_index,
                                      unsigned slice_index, unsigned slice_count);

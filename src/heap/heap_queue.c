@@ -49,18 +49,39 @@ static void queue_set_direct(struct heap *heap, unsigned class_index, struct sla
     queue_set_places(&heap->direct[last + 1 - count], count, slab);
 }
 
+// Leads malloc for guests of a host, whose last place is the one before `end`, to the empty slab.
+MALLOW_INLINE void queue_clear_guests(struct slab **end, unsigned host, uint32_t guests,
+                                      unsigned granules) {
+    struct slab *const none = heap_empty.direct[0];
+    for (; guests != 0; guests &= guests - 1) {
+        queue_set_places(end - (size_t)(host - bits_lowest(guests) + 1) * granules, granules, none);
+    }
+}
+
 // The class's slab leaves its place, or the class has one of its own.
 static MALLOW_NOINLINE void queue_dismiss(struct heap *heap, unsigned class_index) {
-    uint32_t leaving = heap->guests & size_class_guests(class_index);
+    const uint32_t leaving = heap->guests & size_class_guests(class_index);
     heap->guests &= ~(leaving | UINT32_C(1) << class_index);
     heap->seats &= ~(leaving | UINT32_C(1) << class_index);
+    if (leaving == 0) {
+        return;
+    }
     // From the host's last place down, which has as many places as each guest.
     const unsigned granules = size_class_granules(class_index);
-    struct slab **const end = &heap->direct[size_class_bytes(class_index) >> MALLOW_GRANULE_SHIFT];
-    struct slab *const none = heap_empty.direct[0];
-    for (; leaving != 0; leaving &= leaving - 1) {
-        struct slab **const last = end - (class_index - bits_lowest(leaving)) * granules;
-        queue_set_places(last + 1 - granules, granules, none);
+    struct slab **const end =
+        &heap->direct[(size_class_bytes(class_index) >> MALLOW_GRANULE_SHIFT) + 1];
+    switch (granules) { // a short loop each
+    case 1:
+        queue_clear_guests(end, class_index, leaving, 1);
+        break;
+    case 2:
+        queue_clear_guests(end, class_index, leaving, 2);
+        break;
+    case 4:
+        queue_clear_guests(end, class_index, leaving, 4);
+        break;
+    default:
+        queue_clear_guests(end, class_index, leaving, granules);
     }
 }
 
@@ -134,6 +155,9 @@ MALLOW_INTERNAL bool heap_prepare_class(struct heap *heap, unsigned class_index)
     }
     struct heap_medium *const medium = meta_take(heap->shared->meta, sizeof *medium);
     atomic_store_explicit(&heap->medium, medium, memory_order_release);
+    if (heap_thread.first_effort != 0) {
+        heap_note_effort(HEAP_EFFORT_LOOK); // a block that moves: enough to look for no other slab
+    }
     return medium != NULL;
 }
 
@@ -292,6 +316,9 @@ MALLOW_INTERNAL void heap_slab_refilled(struct heap *heap, struct slab *slab, bo
 }
 
 MALLOW_INTERNAL void heap_settle_lent(struct heap *heap, struct slab *slab) {
+    if (!slab_has_reused(slab)) {
+        return; // none of its blocks has been lent
+    }
     __atomic_store_n(&slab->reused, 0, __ATOMIC_RELAXED);
     struct slab *const current = heap_current_slab(heap, slab->class_index);
     if (current == NULL || current == slab || compiler_relaxed_byte(&current->hot) == 0) {

@@ -16,6 +16,12 @@ enum { OS_NODES_MAX = 254 };
 // The node of the processor that the calling thread runs on just now. No system call; some 20 ns.
 MALLOW_INTERNAL unsigned os_node_here(const struct os *os);
 
+// Whether that may be other than 0.
+MALLOW_INLINE bool os_node_is_told(const struct os *os) {
+    return os->knows_node ||
+           atomic_load_explicit(&os->node_pretended, memory_order_relaxed) != 0;
+}
+
 // How many nodes the machine has, as the file "devices/system/node/online" below `root` ("/sys")
 // tells: the highest number there, and one. 1 if it cannot be read. Three calls.
 MALLOW_INTERNAL unsigned os_node_count(const char *root);

@@ -5,27 +5,31 @@
 MALLOW_INTERNAL int slab_remote_collect_some(struct slab *slab, struct slab_remote *remote,
                                              int *words, bool *left, size_t *index) {
     uint64_t counts = 0; // a byte for each eighth of a word, of all words
+    int budget = *words;
     *left = false;
     atomic_fetch_and_explicit(&slab->owner, ~SLAB_OWNER_PENDING, memory_order_seq_cst);
     slab_cool(slab);
-    for (unsigned i = 0; i < slab->word_count; i++) {
-        if (atomic_load_explicit(&remote->bits[i], memory_order_seq_cst) == 0) {
+    _Atomic(uint64_t) *const end = &remote->bits[slab->word_count];
+    uint64_t *own = slab->bits;
+    for (_Atomic(uint64_t) *word = remote->bits; word != end; word++, own++) {
+        if (atomic_load_explicit(word, memory_order_seq_cst) == 0) {
             continue;
         }
-        if (*words <= 0) {
+        if (budget <= 0) {
             *left = true;
             break;
         }
-        --*words;
-        const uint64_t freed = atomic_exchange_explicit(&remote->bits[i], 0, memory_order_seq_cst);
-        const uint64_t twice = freed & slab->bits[i];
+        budget--;
+        const uint64_t freed = atomic_exchange_explicit(word, 0, memory_order_seq_cst);
+        const uint64_t twice = freed & *own;
         if (unlikely(twice != 0)) {
-            *index = i * 64 + bits_lowest(twice);
+            *index = (size_t)(own - slab->bits) * 64 + bits_lowest(twice);
             return -1;
         }
-        slab->bits[i] |= freed;
+        *own |= freed;
         counts += bits_count_bytes(freed);
     }
+    *words = budget;
     const unsigned count = bits_sum_bytes(counts);
     slab->used_count -= count;
     return (int)count;
