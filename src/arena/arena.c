@@ -62,7 +62,7 @@ MALLOW_INTERNAL struct slab_remote *arena_remote_of(const struct arena_set *set,
 }
 
 // Notes whether little is left that the next spans could be taken from without a system call.
-static void arena_set_low_locked(struct arena_set *set) {
+MALLOW_INLINE void arena_set_low_locked(struct arena_set *set) {
     const struct arena *const arena = &set->primary;
     const uint8_t low = arena->slice_count == 0 || set->os->sealed ? ARENA_NOT_LOW
                         : !arena_is_prepared(arena)                ? arena_lacks_tables(arena)
@@ -191,7 +191,7 @@ struct arena_request {
 // Commits more of `arena` for a span, which is charged first.
 MALLOW_INLINE bool arena_take_grown_locked(struct arena_set *set, struct arena *arena,
                                            const struct arena_request *request,
-                                           struct arena_span *span) {
+                                           struct arena_span *span, bool seldom) {
     size_t bytes = (size_t)request->slice_count << MALLOW_SLICE_SHIFT;
     size_t slice = 0;
     if (arena->slice_count == 0) {
@@ -205,7 +205,10 @@ MALLOW_INLINE bool arena_take_grown_locked(struct arena_set *set, struct arena *
         span->refused = true;
         return true;
     }
-    if (!arena_commit_locked(set, arena, request->slice_count, request->align_slices, &slice)) {
+    if (!(seldom ? arena_commit_ahead_locked(set, arena, request->slice_count,
+                                             request->align_slices, &slice)
+                 : arena_commit_locked(set, arena, request->slice_count, request->align_slices,
+                                       &slice))) {
         os_charge_release(set->os, bytes);
         return false;
     }
@@ -229,7 +232,7 @@ static MALLOW_NOINLINE bool arena_take_grown_elsewhere_locked(struct arena_set *
                                                               struct arena *arena,
                                                               const struct arena_request *request,
                                                               struct arena_span *span) {
-    return arena_take_grown_locked(set, arena, request, span);
+    return arena_take_grown_locked(set, arena, request, span, true);
 }
 
 // The same in the primary arena of a machine with several nodes: a span of the caller's node, else
@@ -285,7 +288,7 @@ static MALLOW_NOINLINE void arena_take_otherwise_locked(struct arena_set *set,
             return;
         }
     }
-    if (!arena_take_grown_locked(set, &set->primary, request, span)) {
+    if (!arena_take_grown_locked(set, &set->primary, request, span, false)) {
         arena_take_secondary_locked(set, request, span);
     }
 }
@@ -341,14 +344,28 @@ static void arena_set_debt_locked(struct arena_set *set, size_t bytes) {
 }
 
 // Free pages may fill half of the room below the soft limit: what is more is owed.
-static void arena_owe_beyond_room_locked(struct arena_set *set) {
-    if (likely(!os_charge_is_capped(&set->os->charge))) {
-        return;
-    }
+static MALLOW_NOINLINE void arena_owe_beyond_slow_locked(struct arena_set *set) {
     const size_t dirty_bytes = set->dirty_slices << MALLOW_SLICE_SHIFT;
     const size_t allowed = os_charge_room(set->os, dirty_bytes) / 2;
     if (unlikely(dirty_bytes > allowed) && dirty_bytes - allowed > set->debt_bytes) {
         arena_set_debt_locked(set, dirty_bytes - allowed);
+    }
+}
+MALLOW_INLINE void arena_owe_beyond_room_locked(struct arena_set *set) {
+    if (unlikely(os_charge_is_capped(&set->os->charge))) {
+        arena_owe_beyond_slow_locked(set);
+    }
+}
+
+// After a span has been given back to the map.
+MALLOW_INLINE void arena_end_give_locked(struct arena_set *set, struct arena *arena,
+                                         struct slab *slab, unsigned slice_count, bool dirty) {
+    arena->free_slices += slice_count;
+    set->given = slab;
+    arena_set_dirty_locked(set, set->dirty_slices + (dirty ? slice_count : 0));
+    arena_owe_beyond_room_locked(set);
+    if (set->dirty_slices > MALLOW_WORK_BYTES >> MALLOW_SLICE_SHIFT) {
+        os_raise_work(set->os);
     }
 }
 
@@ -367,29 +384,50 @@ MALLOW_INTERNAL void arena_give(struct arena_set *set, struct slab *slab, unsign
     const bool dirty = !arena_is_giant(arena, chunk_index);
     chunk_map_give(&arena->map, chunk_index, (unsigned)(slice % MALLOW_CHUNK_SLICES), slice_count,
                    dirty);
-    arena->free_slices += slice_count;
-    set->given = slab;
-    arena_set_dirty_locked(set, set->dirty_slices + (dirty ? slice_count : 0));
-    arena_owe_beyond_room_locked(set);
-    if (set->dirty_slices > MALLOW_WORK_BYTES >> MALLOW_SLICE_SHIFT) {
-        os_raise_work(set->os);
+    arena_end_give_locked(set, arena, slab, slice_count, dirty);
+    os_lock_drop_here(&set->lock);
+}
+
+static void arena_set_late_locked(struct arena_set *set, struct slab *late, unsigned late_count) {
+    __atomic_store_n(&set->late, late, __ATOMIC_RELAXED);
+    __atomic_store_n(&set->late_count, late_count, __ATOMIC_RELAXED);
+}
+
+// Slots in which nothing begins: a span's length is kept where a slab has its room, and which one
+// is next where a slab has its queue.
+MALLOW_INTERNAL MALLOW_NOINLINE void arena_put_off(struct arena_set *set, struct slab *slab,
+                                                   unsigned slice_count) {
+    if (unlikely(reserve_chunk_of(set, slab) != NULL) ||
+        __atomic_load_n(&set->late_count, __ATOMIC_RELAXED) >= ARENA_LATE_SPANS) {
+        arena_give(set, slab, slice_count);
+        return;
+    }
+    os_lock_take_here(&set->lock);
+    slab->room_count = (uint16_t)slice_count;
+    slab->next = set->late;
+    arena_set_late_locked(set, slab, set->late_count + 1);
+    os_lock_drop_here(&set->lock);
+}
+
+MALLOW_INTERNAL MALLOW_NOINLINE void arena_give_late(struct arena_set *set) {
+    os_lock_take_here(&set->lock);
+    struct slab *const slab = set->late;
+    if (slab != NULL) {
+        struct arena *const arena = arena_of_slot_locked(set, slab);
+        const size_t slice = arena_slice_of(arena, slab);
+        const unsigned chunk_index = (unsigned)(slice / MALLOW_CHUNK_SLICES);
+        const bool dirty = !arena_is_giant(arena, chunk_index);
+        arena_set_late_locked(set, slab->next, set->late_count - 1);
+        chunk_map_give_elsewhere(&arena->map, chunk_index,
+                                 (unsigned)(slice % MALLOW_CHUNK_SLICES), slab->room_count, dirty);
+        arena_end_give_locked(set, arena, slab, slab->room_count, dirty);
     }
     os_lock_drop_here(&set->lock);
 }
 
-// A slot in which nothing begins: its length is kept where a slab has its room, for whoever takes
-// the span out again.
-MALLOW_INTERNAL bool arena_put_off(struct arena_set *set, struct slab *slab, unsigned slice_count) {
-    struct slab *none = NULL;
-    slab->room_count = (uint16_t)slice_count;
-    return atomic_compare_exchange_strong_explicit(&set->late, &none, slab, memory_order_release,
-                                                   memory_order_relaxed);
-}
-
-MALLOW_INTERNAL MALLOW_NOINLINE void arena_give_late(struct arena_set *set) {
-    struct slab *const slab = atomic_exchange_explicit(&set->late, NULL, memory_order_acquire);
-    if (slab != NULL) {
-        arena_give(set, slab, slab->room_count);
+MALLOW_INTERNAL MALLOW_NOINLINE void arena_give_late_all(struct arena_set *set) {
+    while (arena_is_late(set)) {
+        arena_give_late(set);
     }
 }
 
@@ -527,7 +565,7 @@ MALLOW_INTERNAL size_t arena_purge_some(struct arena_set *set, size_t bytes) {
 }
 
 MALLOW_INTERNAL size_t arena_purge_all(struct arena_set *set) {
-    arena_give_late(set);
+    arena_give_late_all(set);
     os_lock_take(&set->lock);
     size_t released =
         set->primary.slice_count != 0 ? arena_purge_locked(set, &set->primary, SIZE_MAX) : 0;

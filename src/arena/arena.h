@@ -99,7 +99,9 @@ struct arena_set {
     size_t dirty_low_before;        // the same of the look before
     size_t debt_bytes;              // to be purged besides; written under lock, read by any
     struct slab *given;             // the span given last; under lock
-    _Atomic(struct slab *) late;    // of a span that is yet to be given; NULL: none
+    struct slab *late;              // of a span that is yet to be given, first of a list; NULL:
+                                    // none; written under lock, read by any
+    unsigned late_count;            // so many; written under lock, read by any
     uint8_t low;                    // enum arena_low: arena_prepare has work; read by any
     struct arena_age *ages;         // of the primary arena's chunks; NULL: none; under lock
     uint8_t *nodes;                 // whose node's its chunks are; NULL: one node; under lock
@@ -147,19 +149,43 @@ MALLOW_INLINE struct arena_span arena_take(struct arena_set *set, unsigned slice
 // enter the kernel: see arena_settle.
 MALLOW_INTERNAL void arena_give(struct arena_set *set, struct slab *slab, unsigned slice_count);
 
+// Whether the primary arena has any free slice. A hint.
+MALLOW_RACY_READ static __attribute__((unused)) bool arena_has_free(const struct arena_set *set) {
+    return set->primary.free_slices != 0;
+}
+
 // Whether some chunk of the primary arena certainly has so many free slices in a row. A hint.
 MALLOW_INTERNAL bool arena_has_slices(const struct arena_set *set, unsigned slice_count);
 
-// Leaves that to a later call: one span at a time. False: there is one, and nothing is done.
-MALLOW_INTERNAL bool arena_put_off(struct arena_set *set, struct slab *slab, unsigned slice_count);
+// Leaves that to a later call, unless so many spans are late already. Such a call gives one of
+// them, or all.
+enum { ARENA_LATE_SPANS = 4 };
+MALLOW_INTERNAL void arena_put_off(struct arena_set *set, struct slab *slab, unsigned slice_count);
 MALLOW_INTERNAL void arena_give_late(struct arena_set *set);
+MALLOW_INTERNAL void arena_give_late_all(struct arena_set *set);
 MALLOW_INLINE bool arena_is_late(const struct arena_set *set) {
-    return atomic_load_explicit(&set->late, memory_order_relaxed) != NULL;
+    return __atomic_load_n(&set->late, __ATOMIC_RELAXED) != NULL;
 }
 
 // Takes the slices right behind a span, if they are free and in the same chunk.
 MALLOW_INTERNAL bool arena_extend(struct arena_set *set, struct slab *slab, unsigned slice_count,
                                   unsigned more_slices);
+
+// Whether they are certainly not, of a span in the primary arena. A hint, without the lock.
+MALLOW_RACY_READ static __attribute__((unused)) bool arena_is_blocked(const struct arena_set *set,
+                                                                      uintptr_t address,
+                                                                      unsigned slice_count,
+                                                                      unsigned more_slices) {
+    const struct arena *const arena = &set->primary;
+    const size_t slice = (address - arena->base) >> MALLOW_SLICE_SHIFT;
+    const unsigned next = (unsigned)(slice % MALLOW_CHUNK_SLICES) + slice_count;
+    if (set->reserved != NULL || slice >= arena->committed_slices) {
+        return false; // in a reserve, or a secondary arena
+    }
+    return next + more_slices > MALLOW_CHUNK_SLICES ||
+           (~chunk_map_chunk(&arena->map, (unsigned)(slice / MALLOW_CHUNK_SLICES))->free_mask &
+            chunk_mask_span(next, more_slices)) != 0;
+}
 
 // Free memory whose pages are kept; relaxed.
 MALLOW_INLINE size_t arena_kept(const struct arena_set *set) {
@@ -328,6 +354,11 @@ MALLOW_INLINE void arena_split_locked(struct arena_set *set, uintptr_t address) 
 MALLOW_INTERNAL bool arena_commit_locked(struct arena_set *set, struct arena *arena,
                                          unsigned slice_count, unsigned align_slices,
                                          size_t *slice_out);
+
+// The same for whoever does so seldom: the first has one caller, and becomes a part of it.
+MALLOW_INTERNAL bool arena_commit_ahead_locked(struct arena_set *set, struct arena *arena,
+                                               unsigned slice_count, unsigned align_slices,
+                                               size_t *slice_out);
 
 // Whether the tables are ready for what comes next, so that growth is one system call; and whether
 // there are some free slices in a row, so that the next span is none. Lock held.

@@ -339,9 +339,19 @@ static MALLOW_NOINLINE bool arena_commit_far_locked(struct arena_set *set, struc
            arena_commit_to_locked(set, arena, target, start, slice_count);
 }
 
-MALLOW_INTERNAL bool arena_commit_locked(struct arena_set *set, struct arena *arena,
-                                         unsigned slice_count, unsigned align_slices,
-                                         size_t *slice_out) {
+MALLOW_INTERNAL MALLOW_NO_FOLD bool arena_commit_locked(struct arena_set *set,
+                                                        struct arena *arena, unsigned slice_count,
+                                                        unsigned align_slices, size_t *slice_out) {
+    *slice_out = arena_commit_near_locked(set, arena, slice_count, align_slices);
+    return likely(*slice_out != SIZE_MAX) ||
+           arena_commit_far_locked(set, arena, slice_count, align_slices, slice_out);
+}
+
+MALLOW_INTERNAL MALLOW_NO_FOLD bool arena_commit_ahead_locked(struct arena_set *set,
+                                                              struct arena *arena,
+                                                              unsigned slice_count,
+                                                              unsigned align_slices,
+                                                              size_t *slice_out) {
     *slice_out = arena_commit_near_locked(set, arena, slice_count, align_slices);
     return likely(*slice_out != SIZE_MAX) ||
            arena_commit_far_locked(set, arena, slice_count, align_slices, slice_out);
@@ -453,7 +463,7 @@ MALLOW_INTERNAL bool arena_prepare_locked(struct arena_set *set, struct arena *a
                ? arena_commit_header_batch(arena, set->os, OS_CHARGE_SOFT)
            : !arena_has_groups(arena)
                ? arena_commit_groups(arena, set->os, arena->slice_count, OS_CHARGE_SOFT)
-               : arena_commit_locked(set, arena, 0, 1, &slice);
+               : arena_commit_ahead_locked(set, arena, 0, 1, &slice);
 }
 
 MALLOW_INTERNAL size_t arena_decommit_locked(struct arena_set *set, struct arena *arena) {

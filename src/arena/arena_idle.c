@@ -11,6 +11,7 @@
 #include "base/bits.h"
 
 MALLOW_INTERNAL size_t arena_idle_look(struct arena_set *set) {
+    arena_give_late_all(set); // no call has come by that had little to do
     os_lock_take(&set->lock);
     const size_t idle = bits_min(set->dirty_low_before, set->dirty_low);
     set->dirty_low_before = set->dirty_low;

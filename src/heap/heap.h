@@ -636,6 +636,13 @@ MALLOW_INLINE void heap_make_way(struct heap_shared *shared, enum heap_kind grow
         heap_make_way_slow(shared, grown);
     }
 }
+// Notes what is needed, and leaves the rest to a later call.
+MALLOW_INTERNAL void heap_note_need_slow(struct heap_shared *shared);
+MALLOW_INLINE void heap_note_need(struct heap_shared *shared) {
+    if (unlikely(heap_is_way_due(shared, 0))) {
+        heap_note_need_slow(shared);
+    }
+}
 // So much more may be held than was ever needed.
 #define HEAP_WAY_SLACK_BYTES ((size_t)1 << 20)
 
@@ -705,11 +712,10 @@ MALLOW_INLINE void heap_take_arena_span(struct heap *heap, unsigned slice_count,
     if (unlikely(!plenty)) {
         *span = heap_take_span_short(heap, slice_count, align_slices);
     } else if (unlikely(span->zeroed)) { // its pages are fresh ones
-        const bool looks = heap_thread.effort <= HEAP_EFFORT_SPAN; // else the next such call does
-        if (span->grown) {
+        if (span->grown) { // the next such call that has not grown makes way
             heap_note_effort(HEAP_EFFORT_GROWTH);
-        }
-        if (looks) {
+            heap_note_need(heap->shared);
+        } else if (heap_thread.effort <= HEAP_EFFORT_SPAN) {
             heap_make_way(heap->shared, HEAP_KIND_SLICES);
         }
     }
@@ -743,6 +749,15 @@ MALLOW_INTERNAL void heap_large_free_moved(struct heap_shared *shared, struct sl
 // that leads, others may post what they know of an earlier life of the slot.
 MALLOW_INLINE struct os_charge *heap_large_allowance(const struct slab *slab) {
     return (void *)__atomic_load_n(&slab->word, __ATOMIC_RELAXED);
+}
+
+// Whether it is seen at a glance that a large block cannot grow in place.
+MALLOW_INLINE bool heap_is_large_fixed(const struct heap_shared *shared, const struct slab *slab,
+                                       size_t size) {
+    const size_t wanted = (size + MALLOW_SLICE_BYTES - 1) >> MALLOW_SLICE_SHIFT;
+    return wanted > slab->slice_count &&
+           arena_is_blocked(shared->arenas, slab->start_address, slab->slice_count,
+                            (unsigned)wanted - slab->slice_count);
 }
 
 // Resizes in place; false (and nothing changed) if that cannot be done.

@@ -155,10 +155,7 @@ MALLOW_INTERNAL MALLOW_NOINLINE void heap_large_free_moved(struct heap_shared *s
         heap_large_free(shared, slab);
         return;
     }
-    const unsigned slice_count = large_end(slab);
-    if (!arena_put_off(shared->arenas, slab, slice_count)) {
-        arena_give(shared->arenas, slab, slice_count);
-    }
+    arena_put_off(shared->arenas, slab, large_end(slab));
 }
 
 // Gives back the slices at the end of a large block that it no longer needs.

@@ -21,7 +21,7 @@
 
 MALLOW_INTERNAL size_t heap_relieve(struct heap_shared *shared, size_t bytes) {
     bytes = bits_max(bytes, RELIEF_BYTES_MIN);
-    arena_give_late(shared->arenas);
+    arena_give_late_all(shared->arenas);
     const size_t released = huge_purge_all(shared->huges);
     return released >= bytes ? released
                              : released + arena_purge_some(shared->arenas, bytes - released);
@@ -41,6 +41,13 @@ static uint64_t relief_peak(struct heap_shared *shared, uint64_t need) {
                                                   memory_order_relaxed, memory_order_relaxed)) {
     }
     return bits_max(peak, need);
+}
+
+MALLOW_INTERNAL MALLOW_NOINLINE void heap_note_need_slow(struct heap_shared *shared) {
+    const uint64_t held =
+        atomic_load_explicit(&shared->os->charge.held_bytes, memory_order_relaxed);
+    const size_t kept = arena_kept(shared->arenas) + huge_kept(shared->huges);
+    (void)relief_peak(shared, held - bits_min(held, kept));
 }
 
 MALLOW_INTERNAL void heap_make_way_slow(struct heap_shared *shared, enum heap_kind grown) {
