@@ -35,6 +35,7 @@ MALLOW_INLINE void *resize_keep(struct process *process, const struct heap_block
     case HEAP_BLOCK_LARGE: // it fills the better part of a slice, or moves to a slab
         return size > MALLOW_SLICE_BYTES / 2 &&
                        (size <= process->shared.large_bytes_max || size <= found->usable_bytes) &&
+                       !heap_is_large_fixed(&process->shared, found->slab, size) &&
                        heap_resize_in_place(&process->shared, found, size)
                    ? block
                    : NULL;
@@ -60,6 +61,9 @@ MALLOW_INLINE void *resize_keep(struct process *process, const struct heap_block
 MALLOW_INLINE bool resize_free_in_slab(struct process *process, const struct heap_block *found,
                                        void *block) {
     struct heap *const heap = heap_current();
+    if (slab_owner_heap(found->slab) != (uintptr_t)heap) {
+        return false;
+    }
     if (found->slab->used_count == 1 && heap_is_move_dear() &&
         heap_hand_on(&process->shared, heap, found)) {
         return true;
@@ -71,50 +75,62 @@ MALLOW_INLINE bool resize_free_in_slab(struct process *process, const struct hea
         if (!slab_is_current(found->slab)) {
             heap_queue_remove(heap, found->slab);
             heap_keep_spare(heap, found->slab);
+            heap_note_effort(HEAP_EFFORT_LOOK); // and collects nothing
         }
         return true;
     case HEAP_FAST_SLOW:
     default:
         // Who takes back what a full slab has lent looks for it in the primary arena.
-        return slab_owner(found->slab) == ((uintptr_t)heap | SLAB_OWNER_FULL) &&
-               heap_fast_slab(heap, (uintptr_t)block) == found->slab &&
-               heap_near_lend(heap, found->slab, (uintptr_t)block);
+        if (slab_owner(found->slab) != ((uintptr_t)heap | SLAB_OWNER_FULL) ||
+            heap_fast_slab(heap, (uintptr_t)block) != found->slab ||
+            !heap_near_lend(heap, found->slab, (uintptr_t)block)) {
+            return false;
+        }
+        heap_note_effort(HEAP_EFFORT_LOOK);
+        return true;
     }
 }
 
 // Frees a block that has been copied. The new one may have taken the call's system call, and so
 // much besides that what can wait of this is left to later calls.
 MALLOW_INLINE void resize_free(struct process *process, const struct heap_block *found, void *block,
-                               uint64_t entries, size_t size) {
+                               uint64_t entries) {
+    if (likely(found->kind == HEAP_BLOCK_SLAB)) {
+        if (!resize_free_in_slab(process, found, block)) {
+            heap_free_moved(&process->shared, heap_current(), found);
+        }
+        return;
+    }
     if (found->kind == HEAP_BLOCK_HUGE) {
+        const unsigned effort = heap_thread.effort;
         // Where the cache has no place, who has its system call to spare uses it.
         const bool may_enter = os_entries(&process->os) == entries &&
-                               (heap_thread.effort == 0 || huge_is_full(&process->huges));
-        if (may_enter && heap_thread.effort == 0) {
+                               (effort == 0 || huge_is_full(&process->huges));
+        if (may_enter && effort == 0) {
             heap_note_effort(HEAP_EFFORT_HUGE);
         }
-        // One that has made a slab leaves all of that to a later call: there are few of these.
-        if (unlikely(heap_thread.effort >= HEAP_EFFORT_SPAN) && size <= MALLOW_SLAB_BYTES_MAX
+        // One that has made a slab, or grown, or is to collect others' frees besides, leaves all of
+        // that to a later call: there are few of these.
+        const bool dear = effort != HEAP_EFFORT_HUGE &&
+                          (effort > HEAP_EFFORT_SPAN ||
+                           (effort == HEAP_EFFORT_LOOK && heap_is_late(heap_current())));
+        if (unlikely(dear) && huge_may_put_off(&process->huges)
                 ? huge_put_off(&process->huges, found->huge, (uintptr_t)block)
                 : huge_give_record(&process->huges, found->huge, (uintptr_t)block, may_enter)) {
             return;
         }
     } else if (found->kind == HEAP_BLOCK_LARGE) {
         const uint16_t effort = heap_thread.effort;
-        const bool large =
-            size > MALLOW_SLAB_BYTES_MAX && size <= process->shared.large_bytes_max;
-        const unsigned most = large ? HEAP_EFFORT_SPAN : HEAP_EFFORT_LOOK;
-        const bool due = effort <= most && arena_is_late(&process->arenas);
+        const bool due = (effort <= HEAP_EFFORT_LOOK || effort == HEAP_EFFORT_SPAN) &&
+                         arena_is_late(&process->arenas);
         heap_large_free_moved(&process->shared, found->slab);
         if (unlikely(due)) { // of a call that had done more
             arena_give_late(&process->arenas);
         }
         heap_thread.effort = effort + HEAP_EFFORT_LOOK; // a span is soon given back
         return;
-    } else if (found->kind == HEAP_BLOCK_SLAB) {
-        if (!resize_free_in_slab(process, found, block)) {
-            heap_free_moved(&process->shared, heap_current(), found);
-        }
+    } else if (thin_give(&process->thins, found->slab, (uintptr_t)block)) {
+        heap_note_effort(HEAP_EFFORT_LOOK);
         return;
     }
     (void)heap_free_far(&process->shared, heap_current(), (uintptr_t)block); // or reports it
@@ -276,7 +292,7 @@ MALLOW_INLINE void *resize_any(void *block, size_t size, struct api_layout layou
     void *const moved = resize_allocate(found.kind, size, layout, zeroed);
     if (moved != NULL) {
         memcpy(moved, block, bits_min(found.usable_bytes, size));
-        resize_free(process, &found, block, entries, size);
+        resize_free(process, &found, block, entries);
         resize_end_moved(process, found.kind, entries);
     }
     return moved;

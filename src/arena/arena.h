@@ -154,9 +154,6 @@ MALLOW_RACY_READ static __attribute__((unused)) bool arena_has_free(const struct
     return set->primary.free_slices != 0;
 }
 
-// Whether some chunk of the primary arena certainly has so many free slices in a row. A hint.
-MALLOW_INTERNAL bool arena_has_slices(const struct arena_set *set, unsigned slice_count);
-
 // Leaves that to a later call, unless so many spans are late already. Such a call gives one of
 // them, or all.
 enum { ARENA_LATE_SPANS = 4 };

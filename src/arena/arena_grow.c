@@ -445,18 +445,6 @@ MALLOW_INTERNAL bool arena_has_ahead(const struct arena *arena) {
            arena->committed_slices == arena->limit_slices;
 }
 
-MALLOW_RACY_READ MALLOW_INTERNAL bool arena_has_slices(const struct arena_set *set,
-                                                       unsigned slice_count) {
-    const struct chunk_map *const map = &set->primary.map;
-    const unsigned row = slice_count > 1 ? bits_highest(slice_count - 1) + 1 : 0;
-    for (unsigned word = 0; word < map->word_count; word++) { // chunk_map_has, without the lock
-        if (map->summary[row][word] != 0) {
-            return true;
-        }
-    }
-    return false;
-}
-
 MALLOW_INTERNAL bool arena_prepare_locked(struct arena_set *set, struct arena *arena) {
     size_t slice;
     return !arena_has_headers(arena)

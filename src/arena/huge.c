@@ -311,7 +311,7 @@ MALLOW_INTERNAL bool huge_contains(struct huge_set *set, uintptr_t address) {
 
 static void huge_set_late_locked(struct huge_set *set, struct huge *late, size_t bytes) {
     __atomic_store_n(&set->late, late, __ATOMIC_RELAXED);
-    set->late_bytes = bytes;
+    __atomic_store_n(&set->late_bytes, bytes, __ATOMIC_RELAXED);
 }
 
 // Leaves the mapping of a freed block to a later call: its record is where that is noted. What was
@@ -343,7 +343,7 @@ static void huge_give_late_locked(struct huge_set *set) {
     const struct huge_mapping mapping = {huge->map_address, huge->mapped_bytes, huge->parts};
     huge_set_late_locked(set, huge->next, set->late_bytes - mapping.bytes);
     huge_record_give_locked(set, huge);
-    huge_cache_give(&set->cache, mapping, set->live_bytes, true);
+    huge_cache_give(&set->cache, mapping, set->live_bytes, huge_is_full(set));
     huge_settle_charge_locked(set);
 }
 

@@ -37,7 +37,7 @@ struct huge_set {
     struct huge *live;         // list of live records
     struct huge *free_records;
     struct huge *late;         // of freed blocks whose mappings are yet to be given; relaxed reads
-    size_t late_bytes;         // of these mappings
+    size_t late_bytes;         // of these mappings; relaxed reads
     struct huge_cache cache;
     uint64_t live_count;
     uint64_t live_bytes;       // mapped bytes of live blocks
@@ -96,7 +96,11 @@ MALLOW_INTERNAL bool huge_give(struct huge_set *set, uintptr_t address, bool may
 MALLOW_INTERNAL bool huge_give_record(struct huge_set *set, struct huge *huge, uintptr_t address,
                                       bool may_enter);
 
-// The same without a system call: its mapping is late in any case.
+// The same without a system call: its mapping is late in any case. For as long as few are.
+#define HUGE_LATE_BYTES_MAX ((size_t)32 << 20)
+MALLOW_INLINE bool huge_may_put_off(const struct huge_set *set) {
+    return __atomic_load_n(&set->late_bytes, __ATOMIC_RELAXED) < HUGE_LATE_BYTES_MAX;
+}
 MALLOW_INTERNAL bool huge_put_off(struct huge_set *set, struct huge *huge, uintptr_t address);
 
 // Whether the kernel would refuse to make a live block so large.

@@ -317,7 +317,7 @@ MALLOW_INTERNAL bool heap_drain_one(struct heap *heap, int *work, bool all) {
 }
 
 MALLOW_INTERNAL void heap_collect_late(struct heap *heap) {
-    int work = MALLOW_CALL_WORK;
+    int work = heap_thread.effort == 0 ? MALLOW_CALL_WORK : MALLOW_CALL_WORK - 1;
     heap_gate_enter(heap);
     if (heap->spare != NULL) {
         heap_drop_spare(heap);
@@ -362,10 +362,10 @@ MALLOW_INTERNAL void heap_unclaim_slow(struct heap *heap, int *work) {
 
 static MALLOW_NOINLINE void heap_post(struct slab *slab, struct slab_remote *remote) {
     struct heap *const owner = heap_route_post(slab, remote);
-    if (owner != NULL &&
+    int work = heap_call_work();
+    if (owner != NULL && work > 0 &&
         atomic_load_explicit(&owner->state, memory_order_seq_cst) == HEAP_ABANDONED &&
         heap_claim(owner)) {
-        int work = heap_call_work();
         heap_unclaim(owner, &work); // collects
     }
 }

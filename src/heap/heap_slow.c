@@ -67,8 +67,11 @@ static struct slab *heap_take_slab_span(struct heap *heap, unsigned slice_count,
 
 static struct slab *heap_fresh_slab(struct heap *heap, unsigned class_index) {
     const unsigned slice_count = size_class_slices(class_index);
-    // A call that has looked at something, or may have to see to what is kept, looks for none.
-    const bool search = heap_thread.effort == 0 && !heap_is_way_due(heap->shared, slice_count);
+    // A call that has looked at something, or may have to see to what is kept, looks for none; nor
+    // one that may have to grow the arena for several slices, which few spare ones have.
+    const bool search = heap_thread.effort == 0 && !heap_is_way_due(heap->shared, slice_count) &&
+                        (slice_count == 1 ||
+                         arena_is_low(heap->shared->arenas) == ARENA_NOT_LOW);
     struct arena_span span;
     struct slab *const slab = heap_take_slab_span(heap, slice_count, search, &span);
     if (slab == NULL) {
@@ -78,6 +81,7 @@ static struct slab *heap_fresh_slab(struct heap *heap, unsigned class_index) {
     if (slice_count > 1) {
         slab_set_zeroed(slab, span.zeroed ? ~UINT64_C(0) : 0);
     }
+    heap_note_effort(HEAP_EFFORT_LOOK); // besides the span
     return slab;
 }
 
@@ -88,6 +92,9 @@ static bool heap_refill_current(struct heap *heap, struct slab *slab, int *work)
         return true;
     }
     if ((slab_owner(slab) & SLAB_OWNER_PENDING) != 0) {
+        if (heap_thread.first_effort != 0 && slab_can_open(slab)) {
+            return false; // a block moves: what is posted a cheap call collects (heap_collect_late)
+        }
         (void)heap_collect(heap, slab, arena_remote_of(heap->shared->arenas, slab), work);
         *work = 0;
         if (slab_find_room(slab)) {
@@ -110,6 +117,9 @@ static bool heap_open_current(struct heap *heap, struct slab *slab, bool collect
 MALLOW_INTERNAL MALLOW_NOINLINE void heap_check_pending_word(const struct heap *heap,
                                                              const struct slab *slab) {
     heap_check_twice(slab, arena_remote_of(heap->shared->arenas, slab), slab_word_index(slab));
+    if (heap_thread.first_effort != 0) {
+        heap_note_effort(HEAP_EFFORT_LOOK); // a move that has come by here collects nothing
+    }
 }
 
 // Whether a queued slab has so few free blocks that another one would save many slow calls.
@@ -148,12 +158,14 @@ static struct slab *heap_take_queued(struct heap *heap, unsigned class_index) {
 // heap has a reserve of its own, others' slabs are not of its memory.
 static MALLOW_NOINLINE bool heap_may_adopt(const struct heap *heap, unsigned class_index) {
     const unsigned effort = heap_thread.effort;
-    if (class_index >= MALLOW_DIRECT_CLASS_COUNT &&
-        arena_is_low(heap->shared->arenas) != ARENA_NOT_LOW) {
-        return false; // dear enough if there is none, and the arena has to grow
+    if (effort > HEAP_EFFORT_MOVE || effort != heap_thread.first_effort) {
+        return false;
     }
-    return effort <= HEAP_EFFORT_MOVE &&
-           effort == heap_thread.first_effort && heap->reserve == heap->shared->reserve &&
+    if (class_index >= MALLOW_DIRECT_CLASS_COUNT &&
+        (effort != 0 || arena_is_low(heap->shared->arenas) != ARENA_NOT_LOW)) {
+        return false; // dear enough if there is none, and a block moves, or the arena has to grow
+    }
+    return heap->reserve == heap->shared->reserve &&
            (effort == 0 || heap_may_adopt_first(heap->shared, class_index));
 }
 
@@ -250,7 +262,7 @@ static MALLOW_NOINLINE struct slab *heap_refill(struct heap *heap, unsigned clas
     bool drained = false;
     const uint64_t entries = os_entries(heap->shared->os);
     // Less for a class that has been seated, and for a block that moves.
-    int work = MALLOW_CALL_WORK - (int)bits_min(heap_thread.effort, MALLOW_CALL_WORK / 2);
+    int work = heap_thread.effort == 0 ? MALLOW_CALL_WORK : MALLOW_CALL_WORK / 2;
     if (slab == NULL && !heap_prepare_class(heap, class_index)) {
         return NULL;
     }
@@ -294,6 +306,7 @@ static MALLOW_NOINLINE struct slab *heap_refill(struct heap *heap, unsigned clas
         slab_open_first(slab, heap->shared->os->page_bytes);
     } else if (!slab_find_word(slab)) {
         (void)slab_open(slab, heap->shared->os->page_bytes);
+        heap_note_effort(HEAP_EFFORT_LOOK); // a move that has come by here collects nothing
     }
     heap_set_current(heap, class_index, slab);
     heap_check_word(heap, slab);
@@ -319,9 +332,8 @@ MALLOW_INLINE bool heap_take_zeroed(struct slab *slab, uintptr_t address) {
 
 // A block from the heap's open unit, or from a new one; 0: no memory for that.
 static uintptr_t heap_thin_take(struct heap *heap, unsigned class_index) {
-    const uintptr_t address = thin_take(&heap->thin, class_index);
-    if (address != 0) {
-        return address;
+    if (heap->thin.end - heap->thin.bump >= size_class_bytes(class_index)) {
+        return thin_take(&heap->thin, class_index);
     }
     struct thin_set *const thins = heap->shared->thins;
     if (heap_thread.first_effort >= HEAP_EFFORT_MOVE && !thin_has_slice(thins)) {
@@ -530,23 +542,35 @@ static uintptr_t heap_allocate_huge(struct heap *heap, size_t size, size_t align
                                          : heap_huge_allowed(heap, size, alignment, zeroed);
 }
 
-// Whether a call that makes a heap, or moves a block and has to grow the arena, had better take
-// slices for the block itself than make a slab of them as well. A few such blocks have more address
-// space than they need, of which they touch no more.
-static MALLOW_NOINLINE bool heap_is_slab_dear(const struct heap *heap, unsigned class_index,
+// Whether a slab for a block of a size is dear to make for a call that moves it: one of several
+// slices while the arena is low, or of blocks that fill the better part of a slice; any if the
+// arena has to grow for it.
+MALLOW_INLINE bool heap_has_dear_slabs(const struct heap_shared *shared, size_t size) {
+    return size > MALLOW_SLICE_BYTES / 2 ||
+           (arena_is_low(shared->arenas) != ARENA_NOT_LOW &&
+            (size > MALLOW_SINGLE_SLICE_BLOCK_MAX || !arena_has_free(shared->arenas)));
+}
+
+// Whether a call that makes a heap, or moves a block for which a slab is dear, had better take
+// slices for the block itself than make a slab of them as well: there is none of the class with
+// room. A few such blocks have more address space than they need, of which they touch no more. What
+// others have freed is collected by a cheap move then (heap_collect_late).
+static MALLOW_NOINLINE bool heap_is_slab_dear(struct heap *heap, unsigned class_index,
                                               const struct slab *current) {
-    const unsigned slice_count = size_class_slices(class_index);
     if (heap->reserve != NULL || (current != NULL && !slab_is_out(current))) {
         return false;
     }
     if (heap_thread.first != 0) {
-        return slice_count > 1;
+        return true; // of several slices
     }
-    return heap_thread.first_effort >= HEAP_EFFORT_MOVE &&
-           !arena_has_slices(heap->shared->arenas, slice_count) &&
-           (current == NULL || !slab_can_open(current)) &&
-           (class_index < MALLOW_DIRECT_CLASS_COUNT || heap_medium_of(heap) != NULL) &&
-           heap_queue_first(heap, class_index) == NULL;
+    if (heap_thread.first_effort < HEAP_EFFORT_MOVE ||
+        (current != NULL && slab_can_open(current)) ||
+        (class_index >= MALLOW_DIRECT_CLASS_COUNT && heap_medium_of(heap) == NULL) ||
+        heap_queue_first(heap, class_index) != NULL) {
+        return false;
+    }
+    heap->skipped_count += heap_has_posts(heap) ? 1 : 0;
+    return true;
 }
 
 MALLOW_INTERNAL uintptr_t heap_allocate(struct heap *heap, size_t size, bool zeroed) {
@@ -561,7 +585,7 @@ MALLOW_INTERNAL uintptr_t heap_allocate(struct heap *heap, size_t size, bool zer
         if (unlikely(heap_thread.first_effort != 0) &&
             unlikely(heap_thread.first != 0
                          ? size > MALLOW_SINGLE_SLICE_BLOCK_MAX
-                         : arena_is_low(heap->shared->arenas) != ARENA_NOT_LOW) &&
+                         : heap_has_dear_slabs(heap->shared, size)) &&
             heap_is_slab_dear(heap, class_index, current)) {
             return heap_large_allocate(heap, size, MALLOW_SLICE_BYTES, zeroed);
         }
@@ -582,6 +606,10 @@ MALLOW_INTERNAL uintptr_t heap_allocate_aligned(struct heap *heap, size_t size, 
         // Slabs begin at slices, and a class that serves a multiple of the alignment has blocks
         // that are one (size_class.h).
         const size_t rounded = bits_align_up(bits_max(size, 1), alignment);
+        if (unlikely(heap_thread.first != 0) && rounded > MALLOW_SINGLE_SLICE_BLOCK_MAX &&
+            heap->reserve == NULL) {
+            return heap_large_allocate(heap, size, alignment, zeroed); // as in heap_allocate
+        }
         if (rounded <= MALLOW_SLAB_BYTES_MAX) {
             const unsigned class_index = size_class_of(rounded);
             return heap_allocate_in_slab(heap, class_index, heap_current_slab(heap, class_index),

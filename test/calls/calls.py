@@ -27,7 +27,7 @@ FIRST = "first call of the process"
 
 # What mallow's calls may cost: any call but the first of the process, the caller's bytes aside.
 # The aim is 1,000 and 1 (docs/decisions/0064 has the figures, 0043 what is left out).
-INSTRUCTIONS_MAX = {"malloc": 1_000, "calloc": 985, "realloc": 1_000, "aligned_alloc": 1_000, "free": 940}
+INSTRUCTIONS_MAX = {"malloc": 1_000, "calloc": 990, "realloc": 1_000, "aligned_alloc": 1_000, "free": 940}
 SYSTEM_CALLS_MAX = {"malloc": 1, "calloc": 1, "realloc": 1, "aligned_alloc": 1, "free": 1}
 # The call that starts the background thread blocks signals and lets them through again.
 SYSTEM_CALLS_START_MAX = 3
