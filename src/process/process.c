@@ -127,12 +127,16 @@ static void process_start_memory(struct process *process) {
 }
 
 // The last round that a thread's destructors are called in is the time to hand the heap on; until
-// then other destructors may still allocate.
-static void process_thread_end(void *heap) {
-    struct heap *const mine = heap;
+// then other destructors may still allocate. The value is not relied on: a program that mixes up
+// its keys may have written another one.
+static void process_thread_end(void *value) {
+    struct heap *const mine = heap_current();
+    if (heap_is_empty(mine)) {
+        return;
+    }
     if (heap_thread.ended == 0) {
         heap_thread.ended = 2; // once more, after the others' first round
-        if (pthread_setspecific(process_state.key, heap) == 0) {
+        if (pthread_setspecific(process_state.key, value) == 0) {
             return;
         }
     }
@@ -141,8 +145,16 @@ static void process_thread_end(void *heap) {
     heap_abandon(mine);
 }
 
+// Not key 0: that is what a program has in a variable whose key it has not made yet. To such a one
+// libc is to say, as ever, that there is no key, and not to hand out our heap as its value.
 static void process_start_threads(struct process *process) {
     process->key_valid = pthread_key_create(&process->key, process_thread_end) == 0;
+    pthread_key_t next;
+    if (process->key_valid && process->key == 0 &&
+        pthread_key_create(&next, process_thread_end) == 0) {
+        (void)pthread_key_delete(process->key);
+        process->key = next;
+    }
 }
 
 static MALLOW_COLD void process_raise(struct process *process) {
