@@ -38,6 +38,8 @@ struct arena {
     uintptr_t table_address;     // the tables and their guards: once reserved, they stay
     size_t table_bytes;
     size_t table_slices;         // how many slices they have room for; 0: there are none
+    uintptr_t space_address;     // all that was reserved: what lies beside tables and blocks is for
+    uintptr_t space_end;         // the base's alignment, and not used (arena_confine)
     // Changes with every span.
     size_t committed_slices;     // readable and writable, from below
     size_t mapped_slices;        // the same, or a chunk more (arena_map_blocks)

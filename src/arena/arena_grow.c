@@ -87,24 +87,33 @@ MALLOW_INTERNAL size_t arena_group_charge(const struct arena *arena) {
                : 0;
 }
 
+// Gives back what was reserved beside [start, end).
+static void arena_trim_space(struct arena *arena, struct os *os, uintptr_t start, uintptr_t end) {
+    if (start > arena->space_address) {
+        (void)os_unmap(os, arena->space_address, start - arena->space_address);
+    }
+    if (end < arena->space_end) {
+        (void)os_unmap(os, end, arena->space_end - end);
+    }
+    arena->space_address = start;
+    arena->space_end = end;
+}
+
 // Address space for `bytes` of blocks at a multiple of `base_align`, with `head_bytes` before it.
-static uintptr_t arena_reserve_space(struct os *os, size_t head_bytes, size_t bytes,
-                                     size_t base_align) {
+static uintptr_t arena_reserve_space(struct arena *arena, struct os *os, size_t head_bytes,
+                                     size_t bytes, size_t base_align) {
     const size_t total = head_bytes + bytes + base_align;
     const uintptr_t address = os_reserve(os, total, os->page_bytes);
     if (address == 0) {
         return 0;
     }
     const uintptr_t base = bits_align_up(address + head_bytes, base_align);
-    if (!os_is_confined(os) && base_align > MALLOW_CHUNK_BYTES) {
-        return base; // the primary arena, at start: two calls for a few megabytes that cost nothing
+    arena->space_address = address;
+    arena->space_end = address + total;
+    // Of the primary arena, at start, that is two calls for a few megabytes that cost nothing.
+    if (os_is_confined(os) || base_align <= MALLOW_CHUNK_BYTES) {
+        arena_trim_space(arena, os, base - head_bytes, base + bytes);
     }
-    const uintptr_t start = base - head_bytes;
-    const uintptr_t end = base + bytes;
-    if (start > address) {
-        (void)os_unmap(os, address, start - address);
-    }
-    (void)os_unmap(os, end, address + total - end);
     return base;
 }
 
@@ -130,7 +139,7 @@ MALLOW_INTERNAL enum arena_reserved arena_reserve(struct arena *arena, struct os
     const size_t base_align = !masked           ? MALLOW_CHUNK_BYTES
                               : os->wants_giant ? OS_GIANT_BYTES
                                                 : bits_min(bytes, ARENA_BATCH_BYTES);
-    const uintptr_t base = arena_reserve_space(os, layout.total_bytes, bytes, base_align);
+    const uintptr_t base = arena_reserve_space(arena, os, layout.total_bytes, bytes, base_align);
     if (base == 0) {
         return ARENA_NO_SPACE;
     }
@@ -167,7 +176,7 @@ MALLOW_INTERNAL enum arena_reserved arena_reserve(struct arena *arena, struct os
 }
 
 MALLOW_INTERNAL bool arena_reserve_again(struct arena *arena, struct os *os, size_t bytes) {
-    const uintptr_t base = arena_reserve_space(os, 0, bytes, MALLOW_CHUNK_BYTES);
+    const uintptr_t base = arena_reserve_space(arena, os, 0, bytes, MALLOW_CHUNK_BYTES);
     if (base != 0) {
         arena_begin(arena, base, bytes >> MALLOW_SLICE_SHIFT);
     }
@@ -518,6 +527,10 @@ MALLOW_INTERNAL void arena_confine(struct arena_set *set, size_t limit) {
     struct arena *const arena = &set->primary;
     os_lock_take(&set->lock);
     arena_set_share(set, limit);
+    if (arena->slice_count != 0) {
+        arena_trim_space(arena, set->os, arena->table_address,
+                         arena->base + (arena->slice_count << MALLOW_SLICE_SHIFT));
+    }
     const size_t used = bits_align_up(bits_max(arena->committed_slices, arena->giant_slices),
                                       MALLOW_CHUNK_SLICES);
     const size_t share = bits_align_down(limit / 16, MALLOW_CHUNK_BYTES) >> MALLOW_SLICE_SHIFT;

@@ -3,9 +3,10 @@
 // for blocks of any size and for mappings of its own. A child by vfork that limits itself is another process;
 // so is one by a bare clone, as of vsftpd's sessions, whose memory is its own.
 //
-// A low limit leaves some, too, where the program has one thread; with more it must only do no harm.
+// A low limit leaves some, too, where the program has one thread; with more it must only do no harm. One of a few
+// megabytes, before the first block, leaves what is not taken by the program and the libraries themselves.
 //
-//   late_limit setrlimit|prlimit|vfork|clone|low|crowd
+//   late_limit setrlimit|prlimit|vfork|clone|low|tight|crowd
 #include "../support/check.h"
 
 #include <pthread.h>
@@ -23,10 +24,14 @@ enum {
     WANTED_MIB = 220, // 256 MiB of it stay reserved for headers, while there are other threads
     LOW_LIMIT_MIB = 160,
     LOW_WANTED_MIB = 60,
+    TIGHT_LIMIT_MIB = 24,
+    TIGHT_WANTED_MIB = 8,
 };
 
 static const struct rlimit limit = {(rlim_t)LIMIT_MIB << 20, (rlim_t)LIMIT_MIB << 20};
 static const struct rlimit low_limit = {(rlim_t)LOW_LIMIT_MIB << 20, (rlim_t)LOW_LIMIT_MIB << 20};
+
+static const struct rlimit tight_limit = {(rlim_t)TIGHT_LIMIT_MIB << 20, (rlim_t)TIGHT_LIMIT_MIB << 20};
 
 struct link {
     struct link *next;
@@ -143,6 +148,13 @@ static void expect_no_harm(void)
 int main(int count, char **arguments)
 {
     const char *const how = count > 1 ? arguments[1] : "";
+    if (strcmp(how, "tight") == 0) {
+        CHECK(setrlimit(RLIMIT_AS, &tight_limit) == 0, "setrlimit");
+        const size_t had = fill(1000, SIZE_MAX);
+        CHECK(had >= TIGHT_WANTED_MIB, "only %zu MiB in blocks of 1000", had);
+        CHECK(fill(50000, SIZE_MAX) >= TIGHT_WANTED_MIB, "less in blocks of 50000");
+        return 0;
+    }
     CHECK(fill(1000, 20 << 20) == 20 && fill(3000000, 30 << 20) >= 30, "before");
     void *const early = malloc(5000);
     if (strcmp(how, "vfork") == 0) {
@@ -178,7 +190,7 @@ int main(int count, char **arguments)
     } else if (strcmp(how, "crowd") == 0) {
         expect_no_harm();
     } else {
-        CHECK(strcmp(how, "setrlimit") == 0, "setrlimit, prlimit, vfork, clone, low or crowd");
+        CHECK(strcmp(how, "setrlimit") == 0, "setrlimit, prlimit, vfork, clone, low, tight or crowd");
         CHECK(setrlimit(RLIMIT_AS, &limit) == 0, "setrlimit");
         struct rlimit now;
         CHECK(getrlimit(RLIMIT_AS, &now) == 0 && now.rlim_cur == limit.rlim_cur, "not passed on");

@@ -17,7 +17,7 @@ mallow_add(hostile.threads_in_256 "${hostile}" ${launched} --as 256 $<TARGET_FIL
 mallow_add(hostile.no_proc "${hostile}" ${launched} --hide-proc $<TARGET_FILE:steady_load> --ours)
 
 mallow_program(late_limit hostile/late_limit.c)
-foreach(how setrlimit prlimit vfork clone low crowd)
+foreach(how setrlimit prlimit vfork clone low tight crowd)
     mallow_add(hostile.late_limit_${how} "${hostile}" late_limit ${how})
     set_tests_properties(hostile.late_limit_${how} PROPERTIES ENVIRONMENT "${preload}")
 endforeach()
