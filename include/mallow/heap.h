@@ -107,6 +107,20 @@ MW_API void mw_heap_free(struct mw_heap *heap, void *block);
 // Why the last of these calls that returned NULL did so; MW_HEAP_OK: none has.
 MW_API enum mw_heap_status mw_heap_last_status(const struct mw_heap *heap);
 
+// The heap that `pointer` is the start of a live block of; NULL if it is a thread's block, or none at
+// all: any value may be asked about, as with mw_is_owned. Whoever has resized it by another call than
+// mw_heap_realloc may have moved it to the thread's own memory. O(1); O(all heaps) for a block above 64
+// KiB of a heap with a reserve. No lock. Any thread; not while the heap it may lie in is being ended.
+MW_API struct mw_heap *mw_heap_of(const void *pointer);
+
+// True iff that is this heap; false for NULL. The same cost.
+MW_API bool mw_heap_contains(const struct mw_heap *heap, const void *pointer);
+
+// One value of the program's for each heap, NULL at first: with mw_heap_of, from a block to what its
+// heap stands for. mw_heap_value(NULL) is NULL. Any thread. REAL TIME.
+MW_API void mw_heap_set_value(struct mw_heap *heap, void *value);
+MW_API void *mw_heap_value(const struct mw_heap *heap);
+
 struct mw_heap_stats {
     size_t size_bytes;      // in: sizeof(struct mw_heap_stats) of the caller
     uint64_t reserve_bytes; // what the heap was given

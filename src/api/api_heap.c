@@ -340,6 +340,26 @@ enum mw_heap_status mw_heap_last_status(const struct mw_heap *heap) {
     return (enum mw_heap_status)heap->own.last_status;
 }
 
+// ---- Which heap ---------------------------------------------------------------------------------
+
+struct mw_heap *mw_heap_of(const void *pointer) {
+    return (struct mw_heap *)heap_own_of(&process_ready()->shared, (uintptr_t)pointer);
+}
+
+bool mw_heap_contains(const struct mw_heap *heap, const void *pointer) {
+    return heap != NULL && mw_heap_of(pointer) == heap;
+}
+
+void mw_heap_set_value(struct mw_heap *heap, void *value) {
+    __atomic_store_n(&api_own(heap)->value, value, __ATOMIC_RELEASE);
+}
+
+void *mw_heap_value(const struct mw_heap *heap) {
+    return heap != NULL ? __atomic_load_n(&heap->own.value, __ATOMIC_ACQUIRE) : NULL;
+}
+
+// ---- Figures ------------------------------------------------------------------------------------
+
 bool mw_heap_stats_get(const struct mw_heap *heap, struct mw_heap_stats *stats) {
     const struct heap_own *const own = &heap->own;
     const struct os_charge *const allowance = own->reserve.allowance;

@@ -38,6 +38,7 @@ static struct heap_own *own_find_or_make(struct heap_shared *shared, size_t chun
         own->shared = shared;
         own->last_status = 0;
         own->refused_count = 0;
+        own->value = NULL;
     }
     return own;
 }
@@ -54,6 +55,18 @@ static struct heap_own *own_with_heap(struct heap_own *own) {
     return own;
 }
 
+// Other threads may look for the heap of a chunk meanwhile (own_of_chunk).
+static bool own_make_reserve(struct heap_own *own, size_t chunk_count) {
+    struct reserve made;
+    if (!reserve_make(&made, own->shared->arenas, chunk_count)) {
+        return false;
+    }
+    own->reserve.arenas = made.arenas;
+    __atomic_store_n(&own->reserve.chunks, made.chunks, __ATOMIC_RELAXED);
+    __atomic_store_n(&own->reserve.chunk_limit, made.chunk_limit, __ATOMIC_RELEASE);
+    return true;
+}
+
 static struct heap_own *own_new(struct heap_shared *shared, size_t chunk_count) {
     if (chunk_count > shared->arenas->primary.slice_count / MALLOW_CHUNK_SLICES) {
         return NULL;
@@ -62,9 +75,7 @@ static struct heap_own *own_new(struct heap_shared *shared, size_t chunk_count) 
     if (own == NULL) {
         return NULL;
     }
-    if (own->reserve.chunk_limit == 0 &&
-        !reserve_make(&own->reserve, shared->arenas, chunk_count)) {
-        own->reserve.chunk_limit = 0;
+    if (own->reserve.chunk_limit == 0 && !own_make_reserve(own, chunk_count)) {
         own_keep(own);
         return NULL;
     }
@@ -155,6 +166,54 @@ MALLOW_INTERNAL struct heap_own *heap_own_create_growing(struct heap_shared *sha
     os_allowance_set(&own->allowance, UINT64_MAX, UINT64_MAX);
     own->reserve.allowance = &own->allowance;
     return own;
+}
+
+// NULL for the heap of a thread, whose spans are the arenas' or those of the process's reserve.
+static struct heap_own *own_of_heap(const struct heap *heap) {
+    return heap->reserve == NULL || heap->reserve == heap->shared->reserve
+               ? NULL
+               : (void *)((char *)heap->reserve - offsetof(struct heap_own, reserve));
+}
+
+static struct heap_own *own_of_allowance(struct os_charge *allowance) {
+    return allowance == NULL ? NULL
+                             : (void *)((char *)allowance - offsetof(struct heap_own, allowance));
+}
+
+// Structures and their tables of chunks are never given up: all may be looked at.
+static struct heap_own *own_of_chunk(const struct heap_shared *shared,
+                                     const struct reserve_chunk *chunk) {
+    if (chunk == NULL) {
+        return NULL;
+    }
+    const struct heap *heap = atomic_load_explicit(&shared->heaps, memory_order_acquire);
+    for (; heap != NULL; heap = heap->next_heap) {
+        struct heap_own *const own = own_of_heap(heap);
+        const size_t limit =
+            own != NULL ? __atomic_load_n(&own->reserve.chunk_limit, __ATOMIC_ACQUIRE) : 0;
+        const uintptr_t chunks =
+            limit != 0 ? (uintptr_t)__atomic_load_n(&own->reserve.chunks, __ATOMIC_RELAXED) : 0;
+        if ((uintptr_t)chunk - chunks < limit * sizeof *chunk) {
+            return own;
+        }
+    }
+    return NULL;
+}
+
+MALLOW_INTERNAL struct heap_own *heap_own_of(const struct heap_shared *shared, uintptr_t address) {
+    const struct heap_block found = heap_identify(shared, address);
+    switch (found.kind) {
+    case HEAP_BLOCK_SLAB: return own_of_heap((const struct heap *)slab_owner_heap(found.slab));
+    case HEAP_BLOCK_LARGE: {
+        struct heap_own *const own = own_of_allowance(heap_large_allowance(found.slab));
+        return own != NULL ? own
+                           : own_of_chunk(shared, reserve_chunk_of(shared->arenas, found.slab));
+    }
+    case HEAP_BLOCK_HUGE: return own_of_allowance(found.huge->allowance);
+    case HEAP_BLOCK_THIN:
+    case HEAP_BLOCK_NONE:
+    default: return NULL;
+    }
 }
 
 static bool own_has(const struct heap_own *own, const struct slab *slab) {

@@ -31,6 +31,7 @@ struct heap_own {
     uint64_t shed_count;
     uint64_t soft_bytes; // as set, also where it is above the hard limit; UINT64_MAX: none
     bool shedding; // it is running
+    void *value;   // the program's
 };
 
 // A heap with `bytes` of reserve; NULL: no memory.
@@ -49,6 +50,10 @@ MALLOW_INTERNAL struct heap_own *heap_own_create_growing(struct heap_shared *sha
 MALLOW_INLINE bool heap_own_grows(const struct heap_own *own) {
     return own->reserve.allowance != NULL;
 }
+
+// The own heap that the live block at `address` is of; NULL: none, or no block. Any value, no lock.
+// O(all heaps) for a block of slices of a heap with a reserve, whose header leads to no heap.
+MALLOW_INTERNAL struct heap_own *heap_own_of(const struct heap_shared *shared, uintptr_t address);
 
 // O(reserve), or O(all arenas / 64 KiB) for one that grows.
 MALLOW_INTERNAL void heap_own_end(struct heap_own *own);

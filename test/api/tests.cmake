@@ -36,6 +36,7 @@ endif()
 
 mallow_linked(api.limit check api/test_limit.c)
 mallow_linked(api.heap_limits check api/test_heap_limits.c)
+mallow_linked(api.heap_of check api/test_heap_of.c)
 mallow_linked(api.heartbeat check api/test_heartbeat.c)
 mallow_preloaded(api.limit_new "check;native" api/test_limit_new.cc)
 if(NOT MALLOW_SANITIZE)
