@@ -101,6 +101,7 @@
 #include "api/api_observe.c"
 #include "api/api_limit.c"
 #include "api/api_heap.c"
+#include "api/api_heap_calls.c"
 
 // Left out where another library has to own the names: the sanitizers' run-time does.
 #ifndef MALLOW_OVERRIDE

@@ -104,6 +104,35 @@ MW_API MW_MUST_USE void *mw_heap_realloc(struct mw_heap *heap, void *block, size
 // heap's thread does as well, at the price of another thread's free). REAL TIME.
 MW_API void mw_heap_free(struct mw_heap *heap, void *block);
 
+// The other calls of mallow/mallow.h for blocks of a heap, each as its namesake there without `heap`:
+// what fails is NULL with errno and a status, a product that overflows MW_HEAP_TOO_BIG. REAL TIME, but
+// for mw_heap_realpath, which asks the kernel for the path. Sizes are asked for with mw_usable_size.
+MW_API MW_MUST_USE MW_SIZE(2) void *mw_heap_zalloc(struct mw_heap *heap, size_t size);
+MW_API MW_MUST_USE MW_SIZE(2, 3) void *mw_heap_mallocn(struct mw_heap *heap, size_t count, size_t size);
+MW_API MW_MUST_USE MW_SIZE(3, 4) void *mw_heap_reallocn(struct mw_heap *heap, void *block, size_t count,
+                                                        size_t size);
+MW_API MW_MUST_USE MW_SIZE(3) void *mw_heap_reallocf(struct mw_heap *heap, void *block, size_t size);
+MW_API MW_MUST_USE MW_SIZE(2) MW_ALIGN(3) void *mw_heap_malloc_aligned(struct mw_heap *heap, size_t size,
+                                                                       size_t alignment);
+MW_API MW_MUST_USE MW_SIZE(2) MW_ALIGN(3) void *mw_heap_zalloc_aligned(struct mw_heap *heap, size_t size,
+                                                                       size_t alignment);
+MW_API MW_MUST_USE MW_SIZE(2, 3) MW_ALIGN(4) void *mw_heap_calloc_aligned(struct mw_heap *heap, size_t count,
+                                                                          size_t size, size_t alignment);
+MW_API MW_MUST_USE MW_SIZE(3) MW_ALIGN(4) void *mw_heap_realloc_aligned(struct mw_heap *heap, void *block,
+                                                                        size_t size, size_t alignment);
+// For blocks that were allocated zeroed, and resized by these four alone.
+MW_API MW_MUST_USE MW_SIZE(3) void *mw_heap_rezalloc(struct mw_heap *heap, void *block, size_t size);
+MW_API MW_MUST_USE MW_SIZE(3, 4) void *mw_heap_recalloc(struct mw_heap *heap, void *block, size_t count,
+                                                        size_t size);
+MW_API MW_MUST_USE MW_SIZE(3) MW_ALIGN(4) void *mw_heap_rezalloc_aligned(struct mw_heap *heap, void *block,
+                                                                         size_t size, size_t alignment);
+MW_API MW_MUST_USE MW_SIZE(3, 4) MW_ALIGN(5) void *mw_heap_recalloc_aligned(struct mw_heap *heap, void *block,
+                                                                            size_t count, size_t size,
+                                                                            size_t alignment);
+MW_API MW_MUST_USE char *mw_heap_strdup(struct mw_heap *heap, const char *text);
+MW_API MW_MUST_USE char *mw_heap_strndup(struct mw_heap *heap, const char *text, size_t limit);
+MW_API MW_MUST_USE char *mw_heap_realpath(struct mw_heap *heap, const char *path, char *resolved);
+
 // Why the last of these calls that returned NULL did so; MW_HEAP_OK: none has.
 MW_API enum mw_heap_status mw_heap_last_status(const struct mw_heap *heap);
 

@@ -38,6 +38,11 @@ MALLOW_INTERNAL void *api_allocate(size_t size, struct api_layout layout, bool z
 MALLOW_INTERNAL void *api_reallocate(void *block, size_t size, struct api_layout layout,
                                      bool zeroed, size_t usable_bytes);
 
+// The zero-preserving promise for a block that stayed: what lies beyond `size`, and what came new,
+// reads as zero.
+MALLOW_INTERNAL void api_zero_resized(void *block, size_t usable_before, size_t usable_after,
+                                      size_t size);
+
 // In place or NULL, errno kept.
 MALLOW_INTERNAL void *api_expand(void *block, size_t size);
 

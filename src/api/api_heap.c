@@ -6,20 +6,11 @@
 #include <stddef.h>
 #include <string.h>
 
-#include "api/api.h"
+#include "api/api_heap.h"
 #include "heap/heap_fast.h"
 #include "heap/heap_own.h"
 #include "os/cgroup.h"
 #include "process/process.h"
-
-// What the public pointer points to.
-struct mw_heap {
-    struct heap_own own;
-};
-
-static struct heap_own *api_own(struct mw_heap *heap) {
-    return &heap->own;
-}
 
 const char *mw_heap_status_text(enum mw_heap_status status) {
     switch (status) {
@@ -137,8 +128,8 @@ void mw_heap_destroy(struct mw_heap *heap) {
     }
 }
 
-static MALLOW_COLD void *api_heap_refuse(struct heap_own *own, enum mw_heap_status status,
-                                         int error) {
+MALLOW_INTERNAL MALLOW_COLD void *api_heap_refuse(struct heap_own *own, enum mw_heap_status status,
+                                                  int error) {
     own->last_status = (uint32_t)status;
     __atomic_store_n(&own->refused_count, own->refused_count + 1, __ATOMIC_RELAXED);
     return api_fail(error);
@@ -234,8 +225,8 @@ static MALLOW_NOINLINE void *api_heap_grow(struct heap_own *own, size_t size, si
 
 // ---- Blocks -------------------------------------------------------------------------------------
 
-static MALLOW_NOINLINE void *api_heap_allocate(struct heap_own *own, size_t size, size_t alignment,
-                                               bool zeroed) {
+MALLOW_INTERNAL MALLOW_NOINLINE void *api_heap_allocate(struct heap_own *own, size_t size,
+                                                        size_t alignment, bool zeroed) {
     if (heap_own_grows(own)) {
         return api_heap_grow(own, size, alignment, zeroed);
     }
@@ -254,26 +245,6 @@ void *mw_heap_malloc(struct mw_heap *heap, size_t size) {
         return (void *)address;
     }
     return api_heap_allocate(own, size, 1, false);
-}
-
-void *mw_heap_calloc(struct mw_heap *heap, size_t count, size_t size) {
-    size_t bytes;
-    if (!bits_multiply(count, size, &bytes)) {
-        return api_heap_refuse(api_own(heap), MW_HEAP_TOO_BIG, ENOMEM);
-    }
-    if (heap_own_grows(api_own(heap)) && bytes > MALLOW_SMALL_BYTES_MAX) {
-        // Fresh pages are zero already, and cost nothing until they are touched.
-        return api_heap_allocate(api_own(heap), bytes, 1, true);
-    }
-    void *const block = mw_heap_malloc(heap, bytes);
-    return block != NULL ? memset(block, 0, bytes) : NULL;
-}
-
-void *mw_heap_aligned_alloc(struct mw_heap *heap, size_t alignment, size_t size) {
-    if (!bits_is_power_of_two(alignment)) {
-        return api_heap_refuse(api_own(heap), MW_HEAP_BAD_ALIGNMENT, EINVAL);
-    }
-    return api_heap_allocate(api_own(heap), size, alignment, false);
 }
 
 static MALLOW_NOINLINE void api_heap_free_slow(struct heap *own, uintptr_t address) {
@@ -300,40 +271,6 @@ void mw_heap_free(struct mw_heap *heap, void *block) {
     if (heap_own_grows(api_own(heap))) {
         api_heap_attend(api_own(heap), entries);
     }
-}
-
-void *mw_heap_realloc(struct mw_heap *heap, void *block, size_t size) {
-    struct heap_own *const own = api_own(heap);
-    if (block == NULL) {
-        return mw_heap_malloc(heap, size);
-    }
-    const struct heap_block found = heap_identify(own->shared, (uintptr_t)block);
-    if (unlikely(found.kind == HEAP_BLOCK_NONE)) {
-        heap_report_misuse(own->shared, (uintptr_t)block, "realloc");
-        heap_report_foreign((uintptr_t)block, "realloc");
-    }
-    if (found.kind == HEAP_BLOCK_HUGE) {
-        const uintptr_t address = heap_huge_resize(own->shared, found.huge, size, true);
-        if (address != 0) {
-            return (void *)address;
-        }
-    } else if (heap_resize_in_place(own->shared, &found, size)) {
-        return block;
-    }
-    const enum heap_effort effort = heap_move_effort(found.kind);
-    heap_begin_effort();
-    heap_begin_move(effort);
-    void *const moved = mw_heap_malloc(heap, size);
-    heap_end_move(effort);
-    const bool late = heap_thread.effort <= HEAP_EFFORT_LOOK && heap_is_late(own->heap);
-    if (moved != NULL) {
-        memcpy(moved, block, bits_min(found.usable_bytes, size));
-        mw_heap_free(heap, block);
-    }
-    if (unlikely(late)) {
-        heap_collect_late(own->heap);
-    }
-    return moved;
 }
 
 enum mw_heap_status mw_heap_last_status(const struct mw_heap *heap) {

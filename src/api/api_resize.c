@@ -137,9 +137,8 @@ MALLOW_INLINE void resize_free(struct process *process, const struct heap_block 
     heap_note_effort(HEAP_EFFORT_LOOK);
 }
 
-// The zero-preserving promise for a block that stayed: what lies beyond `size`, and what came new,
-// reads as zero.
-static void resize_zero(void *block, size_t usable_before, size_t usable_after, size_t size) {
+MALLOW_INTERNAL void api_zero_resized(void *block, size_t usable_before, size_t usable_after,
+                                      size_t size) {
     if (size < usable_before) {
         memset((char *)block + size, 0, bits_min(usable_before, usable_after) - size);
     }
@@ -260,7 +259,7 @@ MALLOW_INLINE void *resize_any(void *block, size_t size, struct api_layout layou
     if (usable_bytes != 0 && resize_is_worth_keeping(usable_bytes, size) &&
         resize_is_aligned(block, layout)) {
         if (zeroed) {
-            resize_zero(block, usable_bytes, usable_bytes, size);
+            api_zero_resized(block, usable_bytes, usable_bytes, size);
         }
         return block;
     }
@@ -282,7 +281,7 @@ MALLOW_INLINE void *resize_any(void *block, size_t size, struct api_layout layou
         if (zeroed) {
             const size_t after = api_usable_size(kept, "realloc");
             const size_t stale = mapped_before != 0 ? bits_min(after, mapped_before) : after;
-            resize_zero(kept, found.usable_bytes, stale, size);
+            api_zero_resized(kept, found.usable_bytes, stale, size);
         }
         if (found.kind >= HEAP_BLOCK_LARGE) {
             resize_end(process, entries);
