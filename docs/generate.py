@@ -110,9 +110,9 @@ def symbols_page():
         "What `libmallow.so` defines for others. `tools/tidy` compares the library with the same sources.\n",
     ]
     for header in sorted((ROOT / "include/mallow").glob("*.h")):
-        names = public_functions(header)
-        parts.append(f"\n## `<mallow/{header.name}>`: {len(names)} functions\n\n")
-        parts.append("".join(f"- `{name}`\n" for name in names))
+        if names := public_functions(header):
+            parts.append(f"\n## `<mallow/{header.name}>`: {len(names)} functions\n\n")
+            parts.append("".join(f"- `{name}`\n" for name in names))
     parts.append("\n## The names of others\n")
     for line in (ROOT / "tools/override_symbols.txt").read_text().splitlines()[1:]:
         if line.startswith("#"):

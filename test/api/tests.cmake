@@ -44,6 +44,21 @@ if(NOT MALLOW_SANITIZE)
     set_property(TEST api.limit_new APPEND PROPERTY ENVIRONMENT MALLOW_LIMIT=40M)
 endif()
 
+# Without the override: what the headers for that give to the files that include them.
+if(NOT MALLOW_SANITIZE)
+    add_library(mallow_prefixed SHARED ${PROJECT_SOURCE_DIR}/src/all.c)
+    target_link_libraries(mallow_prefixed PRIVATE mallow_flags)
+    target_compile_options(mallow_prefixed PRIVATE -UMALLOW_OVERRIDE -DMALLOW_OVERRIDE=0)
+    mallow_program(api_override_header api/test_override_header.c api/override_header_other.c)
+    mallow_program(api_new_delete_header api/test_operators.cc api/new_delete.cc)
+    foreach(header override_header new_delete_header)
+        target_link_libraries(api_${header} PRIVATE mallow_prefixed)
+        target_include_directories(api_${header} PRIVATE ${PROJECT_SOURCE_DIR}/include)
+        mallow_add(api.${header} "check;plain" api_${header})
+    endforeach()
+    target_include_directories(api_new_delete_header PRIVATE ${PROJECT_SOURCE_DIR}/test/support)
+endif()
+
 # One, two and four size classes a doubling, with assertions.
 if(NOT MALLOW_SANITIZE)
     foreach(bits 0 1 2)
