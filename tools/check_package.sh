@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
 # Installs the library into a folder of its own and uses it in every way a program can: find_package
-# (shared, static, all static), the override object, pkg-config, the one C file; the pools alone.
-# Each says whose malloc it has.
+# (shared, static, all static), the override object, pkg-config, the one C file; the pools alone; as
+# a part of another project; and without the override. Each says whose malloc it has.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 stage=$PWD/build/package-check
@@ -88,6 +88,46 @@ if command -v pkg-config >/dev/null; then
     # shellcheck disable=SC2086
     cc -o "$stage/by_pkg_config" "$stage/consumer/main.c" $flags
     echo "by_pkg_config: $(LD_LIBRARY_PATH=$(dirname "$pc") "$stage/by_pkg_config")"
-    passed=$((passed + 1))
+    object=$(PKG_CONFIG_PATH=$pc pkg-config --variable=override_object mallow)
+    cc -o "$stage/object_by_pkg_config" -I"$include" "$stage/consumer/main.c" "$object"
+    echo "object_by_pkg_config: $("$stage/object_by_pkg_config")"
+    flags=$(PKG_CONFIG_PATH=$pc pkg-config --cflags --libs mallow-pool)
+    # shellcheck disable=SC2086
+    cc -o "$stage/pool_by_pkg_config" "$stage/consumer/pools.c" $flags
+    echo "pool_by_pkg_config: $("$stage/pool_by_pkg_config")"
+    passed=$((passed + 3))
 fi
+
+# As a part of another project, whose own settings stay what they are.
+mkdir -p "$stage/part"
+cat >"$stage/part/CMakeLists.txt" <<EOT
+cmake_minimum_required(VERSION 3.25)
+project(whole C)
+add_subdirectory($PWD mallow)
+if(CMAKE_BUILD_TYPE OR CMAKE_C_STANDARD OR BUILD_TESTING)
+    message(FATAL_ERROR "mallow has set what is the project's")
+endif()
+add_executable(as_part ../consumer/main.c)
+target_link_libraries(as_part PRIVATE mallow::static)
+EOT
+cmake -S "$stage/part" -B "$stage/part/build" >/dev/null
+cmake --build "$stage/part/build" --target as_part >/dev/null
+echo "as_part: $("$stage/part/build/as_part")"
+passed=$((passed + 1))
+
+# Without the override, by the one C file: malloc stays libc's, but in a file with the header.
+flags=$(sed -n '/one C file/s/.*flags: `\(.*\)`.*/\1/p' docs/guide/linking.md)
+for header in "" "-include mallow/override.h"; do
+    # shellcheck disable=SC2086
+    cc -c -o "$stage/main.o" -I"$include" $header "$stage/consumer/main.c"
+    # shellcheck disable=SC2086
+    cc -o "$stage/prefixed" $flags -DMALLOW_OVERRIDE=0 -I"$include" "$stage/main.o" build/mallow.c
+    said=$("$stage/prefixed" || true)
+    echo "prefixed${header:+, with its header}: $said"
+    case "$said" in
+    *" malloc is another's") test -z "$header" ;;
+    *) test -n "$header" ;;
+    esac
+    passed=$((passed + 1))
+done
 echo "$passed passed, 0 failed"
