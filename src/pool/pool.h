@@ -132,6 +132,7 @@ struct mw_pool {
     uint32_t class_count;
     uint32_t last_status;
     bool fallback, remote, check_owner, prefault, lock;
+    bool watched; // in debugging: free blocks are hidden
     size_t full_direct_count; // granules of the direct table
     size_t full_reach_count;  // granules of the largest class
     _Atomic(uintptr_t) owner; // with check_owner: the owner's thread pointer

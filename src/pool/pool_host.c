@@ -143,6 +143,7 @@ enum mw_pool_status mw_pool_destroy(struct mw_pool *pool) {
     if (!pool_is_valid(pool)) {
         return MW_POOL_NOT_A_POOL;
     }
+    (void)mw_pool_debug_end(pool);
     const bool locked = pool->lock; // what was attached may be so too, but not by us
     struct pool_memory memories[MW_POOL_MEMORIES_MAX]; // the pool goes with one of them
     const size_t count = pool->memory_count;
@@ -209,6 +210,7 @@ enum mw_pool_status mw_pool_set_destroy(struct mw_pool_set *set) {
     const bool locked = set->lock;
     bool all = true;
     for (size_t i = 0; i < set->count; i++) {
+        (void)mw_pool_debug_end(mw_pool_set_get(set, i));
         all = pool_give_up_grown(mw_pool_set_get(set, i)) && all;
     }
     set->magic = 0;

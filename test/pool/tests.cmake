@@ -23,6 +23,33 @@ if(CMAKE_SYSTEM_PROCESSOR STREQUAL "x86_64" AND CMAKE_C_COMPILER_ID STREQUAL "GN
 TEST_POOL_NEEDS=$<IF:$<CONFIG:Release>,,memset memcpy>")
 endif()
 
+# Tools that watch memory, and pools in debugging.
+set(pool_watchers "TEST_ASAN=;TEST_MEMCHECK=")
+if(NOT CMAKE_CROSSCOMPILING)
+    include(CheckCSourceCompiles)
+    check_c_source_compiles("#include <valgrind/memcheck.h>\nint main(void) { return 0; }"
+                            mallow_has_valgrind)
+    set(CMAKE_REQUIRED_FLAGS -fsanitize=address)
+    check_c_source_compiles("int main(void) { return 0; }" mallow_has_asan)
+    unset(CMAKE_REQUIRED_FLAGS)
+    if(mallow_has_asan)
+        add_executable(pool_watch_asan pool/watch_victim.c)
+        target_compile_options(pool_watch_asan PRIVATE -fsanitize=address)
+        target_link_options(pool_watch_asan PRIVATE -fsanitize=address)
+        target_link_libraries(pool_watch_asan PRIVATE mallow_pool)
+        list(TRANSFORM pool_watchers REPLACE "^TEST_ASAN=" "TEST_ASAN=$<TARGET_FILE:pool_watch_asan>")
+    endif()
+    if(mallow_has_valgrind)
+        add_executable(pool_watch_memcheck pool/watch_victim.c ${pool_sources} ${PROJECT_SOURCE_DIR}/src/base/format.c)
+        target_include_directories(pool_watch_memcheck PRIVATE ${PROJECT_SOURCE_DIR}/src ${PROJECT_SOURCE_DIR}/include)
+        target_compile_definitions(pool_watch_memcheck PRIVATE MALLOW_VALGRIND=1)
+        target_compile_options(pool_watch_memcheck PRIVATE -Wall -Wextra -Wshadow -Werror)
+        list(TRANSFORM pool_watchers REPLACE "^TEST_MEMCHECK=" "TEST_MEMCHECK=$<TARGET_FILE:pool_watch_memcheck>")
+    endif()
+endif()
+mallow_add(pool.watch "check;plain;native" Python3::Interpreter ${CMAKE_CURRENT_SOURCE_DIR}/pool/test_watch.py)
+set_tests_properties(pool.watch PROPERTIES ENVIRONMENT "${pool_watchers}")
+
 # The simulation of bench/, small.
 mallow_program(pool_dispatch_simulation ${PROJECT_SOURCE_DIR}/bench/dispatch/dispatch.c)
 target_include_directories(pool_dispatch_simulation PRIVATE ${PROJECT_SOURCE_DIR}/bench)
