@@ -1,18 +1,31 @@
 // SPDX-License-Identifier: MIT
-//! `mallow trace`: a trace as text, a line a record.
+//! `mallow trace`: a trace as text, a line a record, or as CSV; all records or some.
 
+use std::collections::HashMap;
 use std::io::{self, BufWriter, Write};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::{Arg, ArgAction, ArgMatches, Command};
 
-use crate::trace::{Event, Operation, Trace};
+use crate::options::{bytes, SIZE_WANTED};
+use crate::trace::{Event, Header, Operation, Trace};
 use crate::Failure;
 
 const FORM: &str = "\
 A line a record: microseconds, thread, then one of
   allocate ID SIZE [align=N] [zeroed] [inherited]     refused SIZE
-  free ID     resize ID SIZE     resize-refused ID SIZE     unknown";
+  free ID     resize ID SIZE     resize-refused ID SIZE     unknown
+With --csv the columns are those of its first line; size_before is what the block had before a free or \
+resize. Of several conditions a record meets all; a free has the size of its block.";
+const CSV_HEAD: &str = "time_us,thread,operation,id,size,size_before,alignment,zeroed,inherited";
+const OPERATIONS: [&str; 6] = [
+    "allocate",
+    "free",
+    "resize",
+    "refused",
+    "resize-refused",
+    "unknown",
+];
 
 /// The subcommand's arguments.
 pub fn command() -> Command {
@@ -32,50 +45,218 @@ pub fn command() -> Command {
                 .help("Only what is known of the process")
                 .action(ArgAction::SetTrue),
         )
+        .arg(
+            Arg::new("csv")
+                .long("csv")
+                .help("Comma-separated values, for spreadsheets and databases")
+                .action(ArgAction::SetTrue)
+                .conflicts_with("head"),
+        )
+        .arg(
+            Arg::new("only")
+                .long("only")
+                .value_name("OPERATION,...")
+                .help("Only these: allocate, free, resize, refused, resize-refused, unknown")
+                .value_delimiter(',')
+                .value_parser(OPERATIONS),
+        )
+        .arg(size("min-size", "Only records of so many bytes and more"))
+        .arg(size("max-size", "Only records of at most so many bytes"))
+        .arg(
+            Arg::new("thread")
+                .long("thread")
+                .value_name("N")
+                .help("Only this thread, from 0 in the order of their first calls")
+                .value_parser(clap::value_parser!(u32)),
+        )
+        .arg(seconds(
+            "since",
+            "Only from so many seconds after the start on",
+        ))
+        .arg(seconds(
+            "until",
+            "Only up to so many seconds after the start",
+        ))
+        .arg(
+            Arg::new("live")
+                .long("live")
+                .help("Only allocations whose blocks are live at the trace's end")
+                .action(ArgAction::SetTrue),
+        )
+}
+
+fn size(name: &'static str, help: &'static str) -> Arg {
+    Arg::new(name)
+        .long(name)
+        .value_name("SIZE")
+        .help(help)
+        .value_parser(|text: &str| bytes(text).ok_or_else(|| format!("wanted {SIZE_WANTED}")))
+}
+
+fn seconds(name: &'static str, help: &'static str) -> Arg {
+    Arg::new(name)
+        .long(name)
+        .value_name("SECONDS")
+        .help(help)
+        .value_parser(|text: &str| match text.parse::<f64>() {
+            Ok(value) if value >= 0.0 => Ok((value * 1e9) as u64),
+            _ => Err("wanted a number of seconds".to_string()),
+        })
+}
+
+/// Which records are wanted.
+struct Filter {
+    only: Vec<String>,
+    sizes: (u64, u64),
+    thread: Option<u32>,
+    times_ns: (u64, u64),
+    /// Ids that are live at the end, where only these are wanted.
+    live: Option<HashMap<u64, u64>>,
+}
+
+impl Filter {
+    fn of(matches: &ArgMatches, path: &Path) -> Result<Filter, Failure> {
+        let number = |name: &str, other| matches.get_one::<u64>(name).copied().unwrap_or(other);
+        let only = matches.get_many::<String>("only");
+        let live = match matches.get_flag("live") {
+            true => Some(live_at_end(path)?),
+            false => None,
+        };
+        Ok(Filter {
+            only: only.into_iter().flatten().cloned().collect(),
+            sizes: (number("min-size", 0), number("max-size", u64::MAX)),
+            thread: matches.get_one::<u32>("thread").copied(),
+            times_ns: (number("since", 0), number("until", u64::MAX)),
+            live,
+        })
+    }
+
+    fn wants(&self, event: &Event, row: &Row) -> bool {
+        let size = row.size.or(row.size_before).unwrap_or(0);
+        let born = matches!(event.operation, Operation::Allocate { .. });
+        (self.only.is_empty() || self.only.iter().any(|name| name == row.name))
+            && (self.sizes.0..=self.sizes.1).contains(&size)
+            && self.thread.is_none_or(|thread| thread == event.thread)
+            && (self.times_ns.0..=self.times_ns.1).contains(&event.time_ns)
+            && self
+                .live
+                .as_ref()
+                .is_none_or(|live| born && row.id.is_some_and(|id| live.contains_key(&id)))
+    }
+}
+
+fn live_at_end(path: &Path) -> Result<HashMap<u64, u64>, Failure> {
+    let mut live = HashMap::new();
+    for event in Trace::open(path).map_err(Failure::tool)? {
+        Row::of(&event.map_err(Failure::tool)?, &mut live);
+    }
+    Ok(live)
+}
+
+/// What a record says, as far as it says it.
+#[derive(Default)]
+struct Row {
+    name: &'static str,
+    id: Option<u64>,
+    size: Option<u64>,
+    size_before: Option<u64>,
+    alignment: u64,
+    zeroed: bool,
+    inherited: bool,
+}
+
+impl Row {
+    /// `live`: sizes by id, brought up to date.
+    fn of(event: &Event, live: &mut HashMap<u64, u64>) -> Row {
+        match event.operation {
+            Operation::Allocate {
+                id,
+                size,
+                alignment,
+                zeroed,
+                inherited,
+            } => {
+                live.insert(id, size);
+                Row {
+                    name: "allocate",
+                    id: Some(id),
+                    size: Some(size),
+                    size_before: None,
+                    alignment,
+                    zeroed,
+                    inherited,
+                }
+            }
+            Operation::Refused { size } => Row {
+                name: "refused",
+                size: Some(size),
+                ..Row::default()
+            },
+            Operation::Free { id } => Row {
+                name: "free",
+                id: Some(id),
+                size_before: live.remove(&id),
+                ..Row::default()
+            },
+            Operation::Resize { id, size, failed } => Row {
+                name: if failed { "resize-refused" } else { "resize" },
+                id: Some(id),
+                size: Some(size),
+                size_before: match failed {
+                    true => live.get(&id).copied(),
+                    false => live.insert(id, size),
+                },
+                ..Row::default()
+            },
+            Operation::Unknown => Row {
+                name: "unknown",
+                ..Row::default()
+            },
+        }
+    }
+
+    fn csv(&self, event: &Event) -> String {
+        let number = |value: Option<u64>| value.map(|v| v.to_string()).unwrap_or_default();
+        format!(
+            "{:.3},{},{},{},{},{},{},{},{}",
+            event.time_ns as f64 / 1000.0,
+            event.thread,
+            self.name,
+            number(self.id),
+            number(self.size),
+            number(self.size_before),
+            number((self.alignment > 1).then_some(self.alignment)),
+            u8::from(self.zeroed),
+            u8::from(self.inherited),
+        )
+    }
 }
 
 /// The event as one line.
-fn line(event: &Event) -> String {
-    let what = match event.operation {
-        Operation::Allocate {
-            id,
-            size,
-            alignment,
-            zeroed,
-            inherited,
-        } => {
-            let mut text = format!("allocate {id} {size}");
-            if alignment > 1 {
-                text.push_str(&format!(" align={alignment}"));
-            }
-            for (set, word) in [(zeroed, " zeroed"), (inherited, " inherited")] {
-                if set {
-                    text.push_str(word);
-                }
-            }
-            text
+fn line(event: &Event, row: &Row) -> String {
+    let mut text = format!(
+        "{:.3} {} {}",
+        event.time_ns as f64 / 1000.0,
+        event.thread,
+        row.name
+    );
+    for number in [row.id, row.size].into_iter().flatten() {
+        text.push_str(&format!(" {number}"));
+    }
+    if row.alignment > 1 {
+        text.push_str(&format!(" align={}", row.alignment));
+    }
+    for (set, word) in [(row.zeroed, " zeroed"), (row.inherited, " inherited")] {
+        if set {
+            text.push_str(word);
         }
-        Operation::Refused { size } => format!("refused {size}"),
-        Operation::Free { id } => format!("free {id}"),
-        Operation::Resize { id, size, failed } => {
-            format!("resize{} {id} {size}", if failed { "-refused" } else { "" })
-        }
-        Operation::Unknown => "unknown".into(),
-    };
-    let micros = event.time_ns as f64 / 1000.0;
-    format!("{micros:.3} {} {what}", event.thread)
+    }
+    text
 }
 
-/// Prints the trace on stdout.
-pub fn main(matches: &ArgMatches) -> Result<u8, Failure> {
-    let path = matches.get_one::<PathBuf>("file").expect("is required");
-    let trace = Trace::open(path).map_err(Failure::tool)?;
-    let mut out = BufWriter::new(io::stdout().lock());
-    let stopped = |error: io::Error| Failure::tool(format!("cannot write: {error}"));
-    let header = trace.header().clone();
-    writeln!(
-        out,
-        "# pid {}, {} records, {} blocks, {} threads, most live {} blocks, {} bytes{}{}{}\n# {}",
+fn head(header: &Header) -> String {
+    format!(
+        "# pid {}, {} records, {} blocks, {} threads, most live {} blocks, {} bytes{}{}{}\n# {}\n",
         header.pid,
         header.record_count,
         header.block_count,
@@ -87,11 +268,33 @@ pub fn main(matches: &ArgMatches) -> Result<u8, Failure> {
         if header.cut.is_some() { ", CUT" } else { "" },
         header.command_line(1000),
     )
-    .map_err(stopped)?;
+}
+
+/// Prints the trace on stdout.
+pub fn main(matches: &ArgMatches) -> Result<u8, Failure> {
+    let path = matches.get_one::<PathBuf>("file").expect("is required");
+    let trace = Trace::open(path).map_err(Failure::tool)?;
+    let mut out = BufWriter::new(io::stdout().lock());
+    let stopped = |error: io::Error| Failure::tool(format!("cannot write: {error}"));
+    let csv = matches.get_flag("csv");
+    match csv {
+        true => writeln!(out, "{CSV_HEAD}").map_err(stopped)?,
+        false => write!(out, "{}", head(trace.header())).map_err(stopped)?,
+    }
     if !matches.get_flag("head") {
+        let filter = Filter::of(matches, path)?;
+        let mut live = HashMap::new();
         for event in trace {
             let event = event.map_err(Failure::tool)?;
-            writeln!(out, "{}", line(&event)).map_err(stopped)?;
+            let row = Row::of(&event, &mut live);
+            if filter.wants(&event, &row) {
+                let text = if csv {
+                    row.csv(&event)
+                } else {
+                    line(&event, &row)
+                };
+                writeln!(out, "{text}").map_err(stopped)?;
+            }
         }
     }
     out.flush().map_err(stopped)?;

@@ -530,3 +530,115 @@ fn bad_calls_fail_clearly() {
     let trace = mallow(&["trace", "/nonexistent.trace"]);
     assert_eq!(trace.status.code(), Some(125));
 }
+
+/// Rows of `mallow trace --csv`, without the first line, as words.
+fn csv(path: &Path, arguments: &[&str]) -> Vec<Vec<String>> {
+    let mut all = vec!["trace", "--csv", path.to_str().unwrap()];
+    all.extend(arguments);
+    let output = mallow(&all);
+    assert!(output.status.success(), "{output:?}");
+    let text = String::from_utf8(output.stdout).unwrap();
+    let mut lines = text.lines();
+    let head = "time_us,thread,operation,id,size,size_before,alignment,zeroed,inherited";
+    assert_eq!(lines.next(), Some(head));
+    let words = |line: &str| line.split(',').map(str::to_string).collect::<Vec<_>>();
+    lines.map(words).collect()
+}
+
+const CSV_PROGRAM: &str = r#"
+static void *other(void *nothing) { free(malloc(90001)); return nothing; }
+int main(void) {
+    static char *kept[3];
+    pthread_t thread;
+    for (int i = 0; i < 3; i++) kept[i] = malloc(80000 + i);
+    pthread_create(&thread, NULL, other, NULL);
+    pthread_join(thread, NULL);
+    usleep(50000);
+    kept[0] = realloc(kept[0], 80100);
+    free(kept[1]);
+    return malloc((size_t)-1 / 2) != NULL;
+}"#;
+
+#[test]
+fn csv_says_all_that_the_text_says_and_what_frees_give_back() {
+    let run = record("csv", &[program("csv", CSV_PROGRAM).to_str().unwrap()]);
+    assert!(run.output.status.success(), "{:?}", run.output);
+    let path = scratch().join("csv-traces").join(&run.traces[0].name);
+    let rows = csv(&path, &[]);
+    assert_eq!(rows.len(), run.traces[0].lines.len());
+    // Replayed, it leaves the same blocks; and each size before is what the block had.
+    let mut live = BTreeMap::new();
+    for row in &rows {
+        assert_eq!(row.len(), 9, "{row:?}");
+        let number = |at: usize| row[at].parse::<u64>().ok();
+        let before = match row[2].as_str() {
+            "allocate" => live.insert(number(3), number(4)),
+            "resize" => live.insert(number(3), number(4)),
+            "free" => live.remove(&number(3)),
+            _ => continue,
+        };
+        assert_eq!(before.flatten(), number(5), "{row:?}");
+    }
+    let expected = run.traces[0].live();
+    let live: BTreeMap<u64, u64> = live
+        .into_iter()
+        .map(|(id, size)| (id.unwrap(), size.unwrap()))
+        .collect();
+    assert_eq!(live, expected);
+    assert!(rows.iter().any(|row| row[2] == "refused"));
+}
+
+#[test]
+fn filters_leave_the_records_that_meet_all_of_them() {
+    let run = record(
+        "filters",
+        &[program("filters", CSV_PROGRAM).to_str().unwrap()],
+    );
+    let path = scratch().join("filters-traces").join(&run.traces[0].name);
+    let wanted = |arguments: &[&str]| {
+        let short = |row: &Vec<String>| format!("{} {}{}", row[2], row[4], row[5]);
+        csv(&path, arguments).iter().map(short).collect::<Vec<_>>()
+    };
+    let ours = ["--min-size", "80000", "--max-size", "99999"];
+    let all = [
+        "allocate 80000",
+        "allocate 80001",
+        "allocate 80002",
+        "allocate 90001",
+        "free 90001",
+        "resize 8010080000",
+        "free 80001",
+    ];
+    assert_eq!(wanted(&ours), all);
+    let with = |more: &[&str]| wanted(&[&ours[..], more].concat());
+    assert_eq!(with(&["--only", "free,resize"]), all[4..]);
+    assert_eq!(with(&["--thread", "1"]), all[3..5]);
+    assert_eq!(with(&["--since", "0.05"]), all[5..]);
+    assert_eq!(with(&["--until", "0.05"]), all[..5]);
+    assert_eq!(with(&["--live"]), ["allocate 80000", "allocate 80002"]);
+    assert_eq!(wanted(&["--only", "refused"]).len(), 1);
+    let text = mallow(&[
+        "trace",
+        path.to_str().unwrap(),
+        "--live",
+        "--min-size",
+        "80K",
+    ]);
+    let text = String::from_utf8(text.stdout).unwrap();
+    assert_eq!(
+        text.lines().filter(|line| !line.starts_with('#')).count(),
+        0
+    );
+    for (bad, word) in [
+        (["--only", "frees"], "frees"),
+        (["--since", "-1"], "-1"),
+        (["--min-size", "x"], "x"),
+    ] {
+        let output = mallow(&["trace", path.to_str().unwrap(), bad[0], bad[1]]);
+        assert_eq!(output.status.code(), Some(2), "{bad:?}");
+        assert!(
+            String::from_utf8_lossy(&output.stderr).contains(word),
+            "{output:?}"
+        );
+    }
+}
