@@ -3,7 +3,8 @@
 //
 //   recorder_names.c   malloc, free ... for the program; glibc's do the work
 //   recorder_blocks.c  which blocks live: address -> id, size, alignment
-//   recorder_trace.c   the file: header, records, windows, and a new file after fork
+//   recorder_trace.c   the file: header, records, windows, and a new file after fork; the program's
+//                      notes
 //
 // Nothing here calls malloc: memory comes from mmap, and the file is written through a mapping.
 #ifndef MALLOW_RECORDER_H

@@ -40,7 +40,10 @@ enum {
     COMMAND_BYTES = HEADER_BYTES - 256,
     WINDOW_FIRST = 1 << 18,
     WINDOW_NEXT = 1 << 23,
-    RECORD_BYTES_MAX = 64,
+    TEXT_BYTES_MAX = 255,
+    TEXT_PLACES = 2048, // a power of two
+    TEXTS_MAX = 1024,
+    RECORD_BYTES_MAX = 64 + TEXT_BYTES_MAX,
     FILES_MAX = 1000, // of one process, by exec
     PREFIX_BYTES = 4000,
     DESCRIPTOR_LEAST = 512, // where a program's own files do not reach
@@ -53,6 +56,7 @@ enum {
     OP_RESIZE = 3,
     OP_INHERIT = 4,
     OP_UNKNOWN = 5,
+    OP_NOTE = 6,
     BIT_THREAD = 8,
     BIT_ALIGNED = 16,
     BIT_ZEROED = 32,
@@ -105,6 +109,14 @@ static struct {
     uint32_t last_thread;
     uint32_t thread_count;
     struct recorder_blocks blocks;
+    // The texts of notes, by their hash, that the trace has already: places are never given up one
+    // by one, but all at once when there are too many.
+    struct {
+        uint64_t hash; // 0: an empty place
+        uint64_t number;
+    } texts[TEXT_PLACES];
+    size_t text_count;    // of them
+    uint64_t text_number; // of the next
 } trace;
 
 #define THREAD static __thread __attribute__((tls_model("initial-exec")))
@@ -226,8 +238,10 @@ static uint64_t clock_ns(clockid_t id) {
     return (uint64_t)now.tv_sec * 1000000000U + (uint64_t)now.tv_nsec;
 }
 
-// Operation, time, thread if it changed, then `count` numbers. False if the trace is cut.
-static bool record(unsigned operation, const uint64_t *numbers, unsigned count) {
+// Operation, time, thread if it changed, then `count` numbers and a text, unless that is NULL. False
+// if the trace is cut.
+static bool record_with(unsigned operation, const uint64_t *numbers, unsigned count,
+                        const char *text, size_t length) {
     if (!window_ready()) {
         return false;
     }
@@ -247,6 +261,11 @@ static bool record(unsigned operation, const uint64_t *numbers, unsigned count) 
     for (unsigned i = 0; i < count; i++) {
         out = put_number(out, numbers[i]);
     }
+    if (text != NULL) {
+        out = put_number(out, length);
+        memcpy(out, text, length);
+        out += length;
+    }
     *start = (uint8_t)operation;
     trace.cursor += (uint64_t)(out - start);
     trace.header->record_count++;
@@ -254,6 +273,10 @@ static bool record(unsigned operation, const uint64_t *numbers, unsigned count) 
     atomic_store_explicit(&trace.header->record_bytes, trace.cursor - HEADER_BYTES,
                           memory_order_release);
     return true;
+}
+
+static bool record(unsigned operation, const uint64_t *numbers, unsigned count) {
+    return record_with(operation, numbers, count, NULL, 0);
 }
 
 static void count_live(uint64_t more, uint64_t less) {
@@ -272,6 +295,42 @@ static bool record_birth(unsigned operation, const struct recorder_block *block)
     const unsigned shift = recorder_block_shift(block);
     const uint64_t numbers[] = {recorder_block_size(block), shift};
     return record(operation | (shift != 0 ? BIT_ALIGNED : 0), numbers, shift != 0 ? 2 : 1);
+}
+
+// ---- Texts ---------------------------------------------------------------------------------------
+
+static void texts_forget(void) {
+    memset(trace.texts, 0, sizeof trace.texts);
+    trace.text_count = 0;
+}
+
+static uint64_t text_hash(const char *text, size_t length) {
+    uint64_t hash = UINT64_C(0xcbf29ce484222325); // FNV-1a
+    for (size_t i = 0; i < length; i++) {
+        hash = (hash ^ (uint8_t)text[i]) * UINT64_C(0x100000001b3);
+    }
+    return hash != 0 ? hash : 1;
+}
+
+// The number of the text; false: it is a new one. Texts of the same 64 bits are taken for the same.
+static bool text_find(const char *text, size_t length, uint64_t *number) {
+    const uint64_t hash = text_hash(text, length);
+    if (trace.text_count == TEXTS_MAX) {
+        texts_forget();
+    }
+    size_t at = (size_t)hash % TEXT_PLACES;
+    while (trace.texts[at].hash != 0 && trace.texts[at].hash != hash) {
+        at = (at + 1) % TEXT_PLACES;
+    }
+    if (trace.texts[at].hash == hash) {
+        *number = trace.texts[at].number;
+        return true;
+    }
+    *number = trace.text_number++;
+    trace.texts[at].hash = hash;
+    trace.texts[at].number = *number;
+    trace.text_count++;
+    return false;
 }
 
 // ---- Beginning a file ----------------------------------------------------------------------------
@@ -353,6 +412,8 @@ static bool file_begin(bool forked) {
     trace.last_ns = clock_ns(CLOCK_MONOTONIC);
     trace.last_thread = 0;
     trace.live_bytes = 0;
+    trace.text_number = 0;
+    texts_forget();
     return true;
 }
 
@@ -542,6 +603,26 @@ bool recorder_known_size(uintptr_t address, size_t *size) {
     }
     lock_give();
     return block != NULL;
+}
+
+// The public name, which programs look for: include/mallow/record.h.
+__attribute__((visibility("default"))) void mw_record_note_v1(unsigned kind, const char *text);
+
+void mw_record_note_v1(unsigned kind, const char *text) {
+    if (!enter()) {
+        return;
+    }
+    const int error = errno;
+    uint64_t numbers[] = {kind, 0};
+    if (text == NULL) {
+        record(OP_NOTE, numbers, 1);
+    } else {
+        const size_t length = strnlen(text, TEXT_BYTES_MAX);
+        const bool known = text_find(text, length, &numbers[1]);
+        record_with(OP_NOTE, numbers, 2, known ? NULL : text, length);
+    }
+    errno = error;
+    lock_give();
 }
 
 // ---- Fork and end --------------------------------------------------------------------------------

@@ -9,6 +9,7 @@ mod options_def;
 mod pool;
 mod record;
 mod run;
+mod scopes;
 mod show;
 mod trace;
 

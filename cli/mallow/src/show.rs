@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use clap::{Arg, ArgAction, ArgMatches, Command};
 
 use crate::options::{bytes, SIZE_WANTED};
+use crate::scopes::{self, Scopes};
 use crate::trace::{Event, Header, Operation, Trace};
 use crate::Failure;
 
@@ -15,16 +16,21 @@ const FORM: &str = "\
 A line a record: microseconds, thread, then one of
   allocate ID SIZE [align=N] [zeroed] [inherited]     refused SIZE
   free ID     resize ID SIZE     resize-refused ID SIZE     unknown
+  mark TEXT     scope-begin TEXT     scope-end
 With --csv the columns are those of its first line; size_before is what the block had before a free or \
 resize. Of several conditions a record meets all; a free has the size of its block.";
-const CSV_HEAD: &str = "time_us,thread,operation,id,size,size_before,alignment,zeroed,inherited";
-const OPERATIONS: [&str; 6] = [
+const CSV_HEAD: &str =
+    "time_us,thread,operation,id,size,size_before,alignment,zeroed,inherited,scope,text";
+const OPERATIONS: [&str; 9] = [
     "allocate",
     "free",
     "resize",
     "refused",
     "resize-refused",
     "unknown",
+    "mark",
+    "scope-begin",
+    "scope-end",
 ];
 
 /// The subcommand's arguments.
@@ -56,7 +62,7 @@ pub fn command() -> Command {
             Arg::new("only")
                 .long("only")
                 .value_name("OPERATION,...")
-                .help("Only these: allocate, free, resize, refused, resize-refused, unknown")
+                .help(format!("Only these: {}", OPERATIONS.join(", ")))
                 .value_delimiter(',')
                 .value_parser(OPERATIONS),
         )
@@ -77,6 +83,19 @@ pub fn command() -> Command {
             "until",
             "Only up to so many seconds after the start",
         ))
+        .arg(
+            Arg::new("scope")
+                .long("scope")
+                .value_name("NAME")
+                .help("Only records within a scope of this name, or those in it"),
+        )
+        .arg(
+            Arg::new("scopes")
+                .long("scopes")
+                .help("What each scope of the program asked for, as a table")
+                .action(ArgAction::SetTrue)
+                .conflicts_with_all(["head", "csv"]),
+        )
         .arg(
             Arg::new("live")
                 .long("live")
@@ -110,6 +129,7 @@ struct Filter {
     sizes: (u64, u64),
     thread: Option<u32>,
     times_ns: (u64, u64),
+    scope: Option<String>,
     /// Ids that are live at the end, where only these are wanted.
     live: Option<HashMap<u64, u64>>,
 }
@@ -127,15 +147,20 @@ impl Filter {
             sizes: (number("min-size", 0), number("max-size", u64::MAX)),
             thread: matches.get_one::<u32>("thread").copied(),
             times_ns: (number("since", 0), number("until", u64::MAX)),
+            scope: matches.get_one::<String>("scope").cloned(),
             live,
         })
     }
 
-    fn wants(&self, event: &Event, row: &Row) -> bool {
+    fn wants(&self, event: &Event, row: &Row, scope: &str) -> bool {
         let size = row.size.or(row.size_before).unwrap_or(0);
         let born = matches!(event.operation, Operation::Allocate { .. });
         (self.only.is_empty() || self.only.iter().any(|name| name == row.name))
             && (self.sizes.0..=self.sizes.1).contains(&size)
+            && self
+                .scope
+                .as_ref()
+                .is_none_or(|name| scope.split('/').any(|part| part == name))
             && self.thread.is_none_or(|thread| thread == event.thread)
             && (self.times_ns.0..=self.times_ns.1).contains(&event.time_ns)
             && self
@@ -163,6 +188,15 @@ struct Row {
     alignment: u64,
     zeroed: bool,
     inherited: bool,
+    text: Option<usize>,
+}
+
+/// A field of CSV: in quotes where it needs them.
+fn field(text: &str) -> String {
+    match text.contains([',', '"', '\n', '\r']) {
+        true => format!("\"{}\"", text.replace('"', "\"\"")),
+        false => text.to_string(),
+    }
 }
 
 impl Row {
@@ -185,6 +219,7 @@ impl Row {
                     alignment,
                     zeroed,
                     inherited,
+                    text: None,
                 }
             }
             Operation::Refused { size } => Row {
@@ -212,13 +247,27 @@ impl Row {
                 name: "unknown",
                 ..Row::default()
             },
+            Operation::Mark { text } => Row {
+                name: "mark",
+                text: Some(text),
+                ..Row::default()
+            },
+            Operation::ScopeBegin { text } => Row {
+                name: "scope-begin",
+                text: Some(text),
+                ..Row::default()
+            },
+            Operation::ScopeEnd => Row {
+                name: "scope-end",
+                ..Row::default()
+            },
         }
     }
 
-    fn csv(&self, event: &Event) -> String {
+    fn csv(&self, event: &Event, trace: &Trace, scope: &str) -> String {
         let number = |value: Option<u64>| value.map(|v| v.to_string()).unwrap_or_default();
         format!(
-            "{:.3},{},{},{},{},{},{},{},{}",
+            "{:.3},{},{},{},{},{},{},{},{},{},{}",
             event.time_ns as f64 / 1000.0,
             event.thread,
             self.name,
@@ -228,12 +277,14 @@ impl Row {
             number((self.alignment > 1).then_some(self.alignment)),
             u8::from(self.zeroed),
             u8::from(self.inherited),
+            field(scope),
+            field(self.text.map(|text| trace.text(text)).unwrap_or("")),
         )
     }
 }
 
 /// The event as one line.
-fn line(event: &Event, row: &Row) -> String {
+fn line(event: &Event, row: &Row, trace: &Trace) -> String {
     let mut text = format!(
         "{:.3} {} {}",
         event.time_ns as f64 / 1000.0,
@@ -242,6 +293,9 @@ fn line(event: &Event, row: &Row) -> String {
     );
     for number in [row.id, row.size].into_iter().flatten() {
         text.push_str(&format!(" {number}"));
+    }
+    if let Some(said) = row.text {
+        text.push_str(&format!(" {}", trace.text(said).escape_debug()));
     }
     if row.alignment > 1 {
         text.push_str(&format!(" align={}", row.alignment));
@@ -273,7 +327,7 @@ fn head(header: &Header) -> String {
 /// Prints the trace on stdout.
 pub fn main(matches: &ArgMatches) -> Result<u8, Failure> {
     let path = matches.get_one::<PathBuf>("file").expect("is required");
-    let trace = Trace::open(path).map_err(Failure::tool)?;
+    let mut trace = Trace::open(path).map_err(Failure::tool)?;
     let mut out = BufWriter::new(io::stdout().lock());
     let stopped = |error: io::Error| Failure::tool(format!("cannot write: {error}"));
     let csv = matches.get_flag("csv");
@@ -281,17 +335,25 @@ pub fn main(matches: &ArgMatches) -> Result<u8, Failure> {
         true => writeln!(out, "{CSV_HEAD}").map_err(stopped)?,
         false => write!(out, "{}", head(trace.header())).map_err(stopped)?,
     }
-    if !matches.get_flag("head") {
+    if matches.get_flag("scopes") {
+        let table = scopes::table(&mut trace).map_err(Failure::tool)?;
+        write!(out, "{table}").map_err(stopped)?;
+    } else if !matches.get_flag("head") {
         let filter = Filter::of(matches, path)?;
         let mut live = HashMap::new();
-        for event in trace {
+        let mut scopes = Scopes::default();
+        while let Some(event) = trace.next() {
             let event = event.map_err(Failure::tool)?;
             let row = Row::of(&event, &mut live);
-            if filter.wants(&event, &row) {
-                let text = if csv {
-                    row.csv(&event)
-                } else {
-                    line(&event, &row)
+            scopes.follow(&event);
+            let scope = match csv || filter.scope.is_some() {
+                true => scopes.path(event.thread, &trace),
+                false => String::new(),
+            };
+            if filter.wants(&event, &row, &scope) {
+                let text = match csv {
+                    true => row.csv(&event, &trace, &scope),
+                    false => line(&event, &row, &trace),
                 };
                 writeln!(out, "{text}").map_err(stopped)?;
             }

@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 pub const HEADER_BYTES: usize = 4096;
 const COMMAND_AT: usize = 256;
 const BUFFER_BYTES: usize = 1 << 18;
+const TEXT_BYTES_MAX: u64 = 255;
 
 const FLAG_CUT: u32 = 1;
 const FLAG_ENDED: u32 = 2;
@@ -77,6 +78,18 @@ pub enum Operation {
         /// Nothing changed.
         failed: bool,
     },
+    /// The program says what is going on: `Trace::text` has the words.
+    Mark {
+        /// Which text.
+        text: usize,
+    },
+    /// A scope of the thread begins.
+    ScopeBegin {
+        /// Which text is its name.
+        text: usize,
+    },
+    /// The thread's innermost scope ends.
+    ScopeEnd,
     /// A block was freed or resized that had not been recorded.
     Unknown,
 }
@@ -100,6 +113,7 @@ pub struct Trace {
     time_ns: u64,
     thread: u32,
     next_id: u64,
+    texts: Vec<String>,
     record: u64,
 }
 
@@ -122,6 +136,7 @@ impl Trace {
             time_ns: 0,
             thread: 0,
             next_id: 0,
+            texts: Vec::new(),
             record: 0,
         })
     }
@@ -165,6 +180,44 @@ impl Trace {
             .ok_or_else(|| "a block that was never given out".into())
     }
 
+    /// A text of a record that has been read.
+    pub fn text(&self, number: usize) -> &str {
+        &self.texts[number]
+    }
+
+    /// The number of a text, which follows where it is a new one.
+    fn known_text(&mut self) -> Result<usize, String> {
+        let number = usize::try_from(self.number()?).unwrap_or(usize::MAX);
+        if number == self.texts.len() {
+            let length = self.number()?;
+            if length > TEXT_BYTES_MAX {
+                return Err(format!("a text of {length} bytes"));
+            }
+            let bytes = (0..length)
+                .map(|_| self.byte())
+                .collect::<Result<Vec<_>, _>>()?;
+            self.texts
+                .push(String::from_utf8_lossy(&bytes).into_owned());
+        }
+        match number < self.texts.len() {
+            true => Ok(number),
+            false => Err("a text that was never said".into()),
+        }
+    }
+
+    fn read_note(&mut self) -> Result<Operation, String> {
+        Ok(match self.number()? {
+            0 => Operation::Mark {
+                text: self.known_text()?,
+            },
+            1 => Operation::ScopeBegin {
+                text: self.known_text()?,
+            },
+            2 => Operation::ScopeEnd,
+            other => return Err(format!("note {other} is none")),
+        })
+    }
+
     fn read_event(&mut self) -> Result<Event, String> {
         let first = self.byte()?;
         self.time_ns = self.time_ns.wrapping_add(self.number()?);
@@ -201,6 +254,7 @@ impl Trace {
                 failed,
             },
             5 => Operation::Unknown,
+            6 => self.read_note()?,
             other => return Err(format!("operation {other} is none")),
         };
         Ok(Event {
@@ -300,6 +354,16 @@ pub mod made {
             self.count += 1;
             for &number in numbers {
                 self.number(number);
+            }
+        }
+
+        /// A mark (0), or a scope's begin (1) or end (2), with the text if it is a new one.
+        pub fn note(&mut self, kind: u64, number: u64, text: Option<&str>) {
+            let all = [10, kind, number];
+            self.raw(6, if kind == 2 { &all[..2] } else { &all });
+            if let Some(text) = text {
+                self.number(text.len() as u64);
+                self.records.extend_from_slice(text.as_bytes());
             }
         }
 

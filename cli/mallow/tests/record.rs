@@ -539,7 +539,7 @@ fn csv(path: &Path, arguments: &[&str]) -> Vec<Vec<String>> {
     assert!(output.status.success(), "{output:?}");
     let text = String::from_utf8(output.stdout).unwrap();
     let mut lines = text.lines();
-    let head = "time_us,thread,operation,id,size,size_before,alignment,zeroed,inherited";
+    let head = "time_us,thread,operation,id,size,size_before,alignment,zeroed,inherited,scope,text";
     assert_eq!(lines.next(), Some(head));
     let words = |line: &str| line.split(',').map(str::to_string).collect::<Vec<_>>();
     lines.map(words).collect()
@@ -569,7 +569,7 @@ fn csv_says_all_that_the_text_says_and_what_frees_give_back() {
     // Replayed, it leaves the same blocks; and each size before is what the block had.
     let mut live = BTreeMap::new();
     for row in &rows {
-        assert_eq!(row.len(), 9, "{row:?}");
+        assert_eq!(row.len(), 11, "{row:?}");
         let number = |at: usize| row[at].parse::<u64>().ok();
         let before = match row[2].as_str() {
             "allocate" => live.insert(number(3), number(4)),
@@ -640,5 +640,119 @@ fn filters_leave_the_records_that_meet_all_of_them() {
             String::from_utf8_lossy(&output.stderr).contains(word),
             "{output:?}"
         );
+    }
+}
+
+/// The header is C11 and C++11, and needs nothing to be linked, whatever kind of program it is.
+const NOTES_PROGRAM: &str = r#"
+#include <mallow/record.h>
+static void *other(void *nothing) { mw_record_mark("in, \"another\""); free(malloc(60001)); return nothing; }
+int main(void) {
+    pthread_t thread;
+    char text[32], longest[400];
+    void *kept[3];
+    memset(longest, 'x', sizeof longest - 1);
+    longest[sizeof longest - 1] = 0;
+    mw_record_begin("load");
+    kept[0] = malloc(60002);
+    mw_record_begin("image");
+    kept[1] = malloc(60003);
+    pthread_create(&thread, NULL, other, NULL);
+    pthread_join(thread, NULL);
+    mw_record_end();
+    kept[2] = malloc(60004);
+    mw_record_end();
+    for (int i = 0; i < 3000; i++) { // more than the recorder remembers
+        snprintf(text, sizeof text, "step %d", i % 2000);
+        mw_record_mark(text);
+    }
+    mw_record_mark(longest);
+    free(kept[1]);
+    if (fork() == 0) {
+        mw_record_begin("child");
+        free(malloc(60005));
+        _exit(0);
+    }
+    wait(NULL);
+    return 0;
+}"#;
+
+#[test]
+fn marks_and_scopes_of_the_program_are_in_the_trace() {
+    let source = scratch().join("notes.c");
+    fs::write(&source, format!("{PRELUDE}{NOTES_PROGRAM}")).unwrap();
+    let include = format!(
+        "-I{}",
+        concat!(env!("CARGO_MANIFEST_DIR"), "/../../include")
+    );
+    for (name, options) in [
+        ("notes-pie", ["-pie", "-fPIE"]),
+        ("notes-fixed", ["-no-pie", "-fno-pie"]),
+    ] {
+        let path = scratch().join(name);
+        let sources = std::slice::from_ref(&source);
+        compile(
+            &path,
+            &["-pthread", &include, options[0], options[1]],
+            sources,
+        );
+        // Alone it runs, and says nothing.
+        assert!(Command::new(&path).status().unwrap().success());
+        let run = record(name, &[path.to_str().unwrap()]);
+        assert!(run.output.status.success(), "{:?}", run.output);
+        let parent = run.with(60002)[0];
+        let marks: Vec<&String> = parent
+            .lines
+            .iter()
+            .filter(|l| l.starts_with("mark step"))
+            .collect();
+        assert_eq!(marks.len(), 3000, "{name}");
+        for (number, line) in marks.iter().enumerate() {
+            assert_eq!(**line, format!("mark step {}", number % 2000));
+        }
+        assert!(parent.lines.contains(&format!("mark {}", "x".repeat(255))));
+        assert!(parent
+            .lines
+            .contains(&"mark in, \\\"another\\\"".to_string()));
+        assert_eq!(run.with(60005)[0].count("scope-begin child"), 1);
+
+        let path = scratch().join(format!("{name}-traces")).join(&parent.name);
+        let path = path.to_str().unwrap();
+        let said = |arguments: &[&str]| {
+            let output = mallow(&[&["trace", path][..], arguments].concat());
+            String::from_utf8(output.stdout).unwrap()
+        };
+        let table = said(&["--scopes"]);
+        let row = |name: &str| {
+            let line = table
+                .lines()
+                .find(|l| l.split_whitespace().next() == Some(name));
+            let words: Vec<&str> = line.unwrap().split_whitespace().skip(1).collect();
+            words
+                .iter()
+                .map(|w| w.parse::<u64>().unwrap())
+                .collect::<Vec<_>>()
+        };
+        assert_eq!(row("load"), [2, 120006, 120006, 120006]);
+        assert_eq!(
+            row("load/image")[0..2],
+            [2, 60003 + row("load/image")[1] - 60003]
+        );
+        assert_eq!(row("load/image")[3] + 60003, row("load/image")[2]);
+        let within = said(&[
+            "--scope",
+            "load",
+            "--only",
+            "allocate",
+            "--min-size",
+            "60000",
+        ]);
+        let sizes: Vec<&str> = within
+            .lines()
+            .filter_map(|l| l.rsplit(' ').next())
+            .collect();
+        assert_eq!(sizes[2..], ["60002", "60003", "60004"]);
+        let csv = said(&["--csv", "--only", "mark,allocate", "--thread", "1"]);
+        assert!(csv.contains(",,\"in, \"\"another\"\"\"\n"), "{csv}");
     }
 }

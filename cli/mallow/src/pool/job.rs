@@ -201,7 +201,7 @@ impl Job {
                     failed: false,
                 } => reading.request(id, size, 1, limit),
                 Operation::Free { id } => reading.free(id),
-                Operation::Refused { .. } | Operation::Resize { .. } | Operation::Unknown => {}
+                _ => {}
             }
         }
         Ok(reading.sorted())

@@ -276,9 +276,7 @@ impl Replay<'_> {
                     None => Ok(()), // refused, or above the limit
                 };
             }
-            Operation::Refused { .. } | Operation::Resize { .. } | Operation::Unknown => {
-                return Ok(());
-            }
+            _ => return Ok(()),
         };
         if wanted(size, alignment).is_some_and(|bytes| bytes <= limit) {
             return self.request(id, size, alignment);

@@ -1,0 +1,181 @@
+// SPDX-License-Identifier: MIT
+//! Scopes of a trace: which part of the program a record belongs to, and what each part asked for.
+
+use std::collections::HashMap;
+
+use mallow_measure::table::Table;
+
+use crate::trace::{Event, Operation, Trace};
+
+/// What `mallow trace --scopes` calls records outside of any scope.
+const NONE: &str = "(none)";
+
+/// The scopes that each thread is in.
+#[derive(Default)]
+pub struct Scopes {
+    open: HashMap<u32, Vec<usize>>,
+}
+
+impl Scopes {
+    /// Takes a record in.
+    pub fn follow(&mut self, event: &Event) {
+        match event.operation {
+            Operation::ScopeBegin { text } => {
+                self.open.entry(event.thread).or_default().push(text);
+            }
+            Operation::ScopeEnd => {
+                self.open.entry(event.thread).or_default().pop(); // one too many ends nothing
+            }
+            _ => {}
+        }
+    }
+
+    /// The names from the outermost in, with slashes between; empty outside of any.
+    pub fn path(&self, thread: u32, trace: &Trace) -> String {
+        let open = self.open.get(&thread).map(Vec::as_slice).unwrap_or(&[]);
+        let names: Vec<&str> = open.iter().map(|&text| trace.text(text)).collect();
+        names.join("/")
+    }
+}
+
+/// What one scope asked for.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct Share {
+    path: String,
+    blocks: u64,
+    bytes: u64,
+    live: u64,
+    most: u64,
+}
+
+impl Share {
+    fn resize(&mut self, before: u64, after: u64) {
+        self.live = self.live - before + after;
+        self.most = self.most.max(self.live);
+    }
+}
+
+/// Shares by path; a block counts for the scope that it was allocated in, however it is resized.
+fn shares(trace: &mut Trace) -> Result<Vec<Share>, String> {
+    let mut scopes = Scopes::default();
+    let mut places: HashMap<String, usize> = HashMap::new();
+    let mut shares: Vec<Share> = Vec::new();
+    let mut blocks: HashMap<u64, (usize, u64)> = HashMap::new();
+    while let Some(event) = trace.next() {
+        let event = event?;
+        scopes.follow(&event);
+        match event.operation {
+            Operation::Allocate { id, size, .. } => {
+                let path = scopes.path(event.thread, trace);
+                let place = *places.entry(path.clone()).or_insert_with(|| {
+                    shares.push(Share {
+                        path,
+                        ..Share::default()
+                    });
+                    shares.len() - 1
+                });
+                shares[place].blocks += 1;
+                shares[place].bytes += size;
+                shares[place].resize(0, size);
+                blocks.insert(id, (place, size));
+            }
+            Operation::Resize {
+                id,
+                size,
+                failed: false,
+            } => {
+                if let Some((place, before)) = blocks.get_mut(&id) {
+                    shares[*place].bytes += size.saturating_sub(*before);
+                    shares[*place].resize(*before, size);
+                    *before = size;
+                }
+            }
+            Operation::Free { id } => {
+                if let Some((place, size)) = blocks.remove(&id) {
+                    shares[place].resize(size, 0);
+                }
+            }
+            _ => {}
+        }
+    }
+    shares.sort_by(|a, b| b.most.cmp(&a.most).then_with(|| a.path.cmp(&b.path)));
+    Ok(shares)
+}
+
+/// The table of `mallow trace --scopes`, those that held most first.
+pub fn table(trace: &mut Trace) -> Result<String, String> {
+    let mut table = Table::new(["scope", "blocks", "bytes", "most live", "live at the end"]);
+    for share in shares(trace)? {
+        table.row([
+            match share.path.is_empty() {
+                true => NONE.to_string(),
+                false => share.path,
+            },
+            share.blocks.to_string(),
+            share.bytes.to_string(),
+            share.most.to_string(),
+            share.live.to_string(),
+        ]);
+    }
+    Ok(table.render())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::trace::made::Writer;
+
+    fn share(path: &str, blocks: u64, bytes: u64, live: u64, most: u64) -> Share {
+        Share {
+            path: path.to_string(),
+            blocks,
+            bytes,
+            live,
+            most,
+        }
+    }
+
+    #[test]
+    fn blocks_count_for_the_scope_of_their_thread_in_which_they_were_born() {
+        let mut writer = Writer::default();
+        writer.allocate(5);
+        writer.note(1, 0, Some("load"));
+        let first = writer.allocate(100);
+        writer.note(1, 1, Some("image"));
+        let second = writer.allocate(1000);
+        writer.raw(5 | 8, &[10, 1]); // another thread, in no scope
+        writer.allocate(7);
+        writer.raw(5 | 8, &[10, 0]);
+        writer.note(2, 0, None);
+        writer.resize(first, 150);
+        writer.free(second);
+        writer.note(2, 0, None);
+        writer.note(2, 0, None); // one too many
+        let path = writer.write("scopes");
+        let found = shares(&mut Trace::open(&path).unwrap()).unwrap();
+        let expected = [
+            share("load/image", 1, 1000, 0, 1000),
+            share("load", 1, 150, 150, 150),
+            share("", 2, 12, 12, 12),
+        ];
+        assert_eq!(found, expected);
+    }
+
+    #[test]
+    fn texts_that_cannot_be_are_named_with_the_record() {
+        for (numbers, word) in [
+            (vec![1, 1, 3], "never said"),
+            (vec![1, 0, 0, 300], "300 bytes"),
+            (vec![1, 7], "note 7"),
+        ] {
+            let mut writer = Writer::default();
+            writer.raw(6, &numbers);
+            let path = writer.write("notes");
+            let error = shares(&mut Trace::open(&path).unwrap()).unwrap_err();
+            assert!(
+                error.contains("record 1") && error.contains(word),
+                "{error}"
+            );
+        }
+    }
+}
