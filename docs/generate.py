@@ -80,7 +80,9 @@ def options_page(rows):
         "# Options\n\n" + NOTE.format(source="src/options.def"),
         "Each is set as `MALLOW_<NAME>` in the environment, as a flag of `mallow run` (`--huge-cache 64M`), or by\n"
         "`mw_option_set(\"huge_cache\", \"64M\")` of `<mallow/options.h>` if it is settable *always*; that call returns\n"
-        "`EBUSY` for one that is only read at start, `EINVAL` for a bad value and `ENOENT` for an unknown name.\n\n"
+        "`EBUSY` for one that is only read at start, `EINVAL` for a bad value and `ENOENT` for an unknown name.\n"
+        "A program that mallow is linked to gives defaults of its own by `mw_option_set_default`, which leaves what its\n"
+        "user has set in the environment.\n\n"
         "The environment is not looked at in setuid and setgid programs. An unknown `MALLOW_` variable, or a bad\n"
         "value, costs one line on stderr that names it; the default stays, and the program runs on.\n",
     ]

@@ -33,6 +33,13 @@ MW_API bool mw_option_info_get(unsigned index, struct mw_option_info *info);
 // are shares, and pressure, read files of the kernel's when they change.
 MW_API int mw_option_set(const char *name, const char *value);
 
+// A default of the program's own: the same, unless the environment, mw_option_set or mallopt has set the
+// option already, and later calls of those win. EALREADY then: the value stays.
+MW_API int mw_option_set_default(const char *name, const char *value);
+
+// Writes every option's value to file descriptor `fd`, a line each, as MALLOW_VERBOSE does.
+MW_API void mw_options_print(int fd);
+
 // The current value as text in `buffer` (cut to fit), as mw_option_set takes it; NULL if there is no such
 // option, or no room (capacity 0). None of the names and values may be NULL.
 MW_API const char *mw_option_get(const char *name, char *buffer, size_t capacity);

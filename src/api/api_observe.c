@@ -148,7 +148,15 @@ bool mw_option_info_get(unsigned index, struct mw_option_info *info) {
 }
 
 int mw_option_set(const char *name, const char *value) {
-    return process_set_option(process_ready(), name, value);
+    return process_set_option(process_ready(), name, value, false);
+}
+
+int mw_option_set_default(const char *name, const char *value) {
+    return process_set_option(process_ready(), name, value, true);
+}
+
+void mw_options_print(int fd) {
+    process_options_print(&process_ready()->options, fd);
 }
 
 const char *mw_option_get(const char *name, char *buffer, size_t capacity) {

@@ -49,9 +49,10 @@ static void process_apply_options(struct process *process) {
 }
 
 MALLOW_INTERNAL int process_set_option(struct process *process, const char *name,
-                                       const char *value) {
+                                       const char *value, bool as_default) {
     os_lock_take(&process->start_lock);
-    const int error = process_options_set(&process->options, name, value);
+    const int error = as_default ? process_options_set_default(&process->options, name, value)
+                                 : process_options_set(&process->options, name, value);
     if (error == 0) {
         process_apply_options(process);
     }
@@ -62,6 +63,7 @@ MALLOW_INTERNAL int process_set_option(struct process *process, const char *name
 MALLOW_INTERNAL void process_set_trim_threshold(struct process *process, uint64_t bytes) {
     os_lock_take(&process->start_lock);
     process_option(&process->options, trim_threshold) = bytes;
+    process->options.given |= UINT32_C(1) << PROCESS_OPTION_trim_threshold;
     process_apply_options(process);
     os_lock_drop(&process->start_lock);
 }

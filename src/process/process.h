@@ -85,7 +85,7 @@ MALLOW_INTERNAL void process_start_giant(struct process *process);
 
 // Sets an option and makes it count; one call at a time. 0, or why not (mw_option_set).
 MALLOW_INTERNAL int process_set_option(struct process *process, const char *name,
-                                       const char *value);
+                                       const char *value, bool as_default);
 // The same of one that is a number already.
 MALLOW_INTERNAL void process_set_trim_threshold(struct process *process, uint64_t bytes);
 

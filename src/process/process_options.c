@@ -120,6 +120,7 @@ MALLOW_INTERNAL void process_options_default(struct process_options *options) {
     for (unsigned i = 0; i < PROCESS_OPTION_COUNT; i++) {
         (void)option_parse(options, i, option_rows[i].default_text);
     }
+    options->given = 0;
 }
 
 MALLOW_INTERNAL bool process_options_is_default(const struct process_options *options,
@@ -201,7 +202,9 @@ static void option_take(struct process_options *options, const char *variable) {
         };
         target->values[index] = before;
         option_complain("bad value ", name, value, advice[option_rows[index].type]);
+        return;
     }
+    target->given |= UINT32_C(1) << index;
 }
 
 MALLOW_INTERNAL void process_options_read(struct process_options *options, char **environment) {
@@ -216,8 +219,8 @@ MALLOW_INTERNAL void process_options_read(struct process_options *options, char 
     }
 }
 
-MALLOW_INTERNAL int process_options_set(struct process_options *options, const char *name,
-                                        const char *value) {
+static int option_set(struct process_options *options, const char *name, const char *value,
+                      bool as_default) {
     const int index = option_find(name);
     if (index < 0) {
         return ENOENT;
@@ -230,7 +233,22 @@ MALLOW_INTERNAL int process_options_set(struct process_options *options, const c
         options->values[index] = before;
         return EINVAL;
     }
+    if (as_default && (options->given >> index & 1) != 0) {
+        options->values[index] = before; // those that are settable at any time are numbers
+        return EALREADY;
+    }
+    options->given |= (as_default ? UINT32_C(0) : UINT32_C(1)) << index;
     return 0;
+}
+
+MALLOW_INTERNAL int process_options_set(struct process_options *options, const char *name,
+                                        const char *value) {
+    return option_set(options, name, value, false);
+}
+
+MALLOW_INTERNAL int process_options_set_default(struct process_options *options, const char *name,
+                                                const char *value) {
+    return option_set(options, name, value, true);
 }
 
 static void option_format(const struct process_options *options, unsigned index,

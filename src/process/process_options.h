@@ -64,7 +64,9 @@ struct process_option_row {
 struct process_options {
     uint64_t values[PROCESS_OPTION_COUNT];  // all but texts
     char texts[PROCESS_TEXT_COUNT][PROCESS_OPTION_TEXT_BYTES];
+    uint32_t given; // bit i: option i was set by the environment, or by a call but as a default
 };
+static_assert(PROCESS_OPTION_COUNT <= 32, "a bit an option");
 
 #define process_option(options, name) ((options)->values[PROCESS_OPTION_##name])
 #define process_option_text(options, name) ((options)->texts[PROCESS_TEXT_##name])
@@ -89,11 +91,15 @@ MALLOW_INTERNAL bool process_options_is_default(const struct process_options *op
 MALLOW_INTERNAL int process_options_set(struct process_options *options, const char *name,
                                         const char *value);
 
+// The same, unless the option was set before: EALREADY, and the value stays.
+MALLOW_INTERNAL int process_options_set_default(struct process_options *options, const char *name,
+                                                const char *value);
+
 // The value as text in `buffer`; NULL if there is no such option.
 MALLOW_INTERNAL const char *process_options_get(const struct process_options *options,
                                                 const char *name, char *buffer, size_t capacity);
 
-// One line an option, for MALLOW_VERBOSE.
+// One line an option.
 MALLOW_INTERNAL void process_options_print(const struct process_options *options, int fd);
 
 #endif

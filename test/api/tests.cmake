@@ -75,6 +75,10 @@ endif()
 if(NOT MALLOW_SANITIZE)
     mallow_add(api.environment "check;plain;native" Python3::Interpreter
                ${CMAKE_CURRENT_SOURCE_DIR}/api/test_environment.py)
+    mallow_add(api.option_effects "check;plain;native" Python3::Interpreter
+               ${CMAKE_CURRENT_SOURCE_DIR}/api/test_option_effects.py)
+    set_tests_properties(api.option_effects PROPERTIES
+        ENVIRONMENT "TEST_LIBRARY=$<TARGET_FILE:mallow>")
     set_tests_properties(api.environment PROPERTIES ENVIRONMENT
         "TEST_LIBRARY=$<TARGET_FILE:mallow>;TEST_PROGRAM=$<TARGET_FILE:steady_load>;TEST_STATIC_PROGRAM=$<TARGET_FILE:static_load>")
 endif()

@@ -44,6 +44,25 @@ static void assert_complains(const char *variable, const char *words) {
     }
 }
 
+CASE(a_default_gives_way_to_what_was_set_before_and_after) {
+    char buffer[64];
+    assert_int_equal(process_options_set_default(&options, "huge_cache", "48M"), 0);
+    assert_int_equal(process_options_set_default(&options, "huge_cache", "16M"), 0);
+    assert_string_equal(process_options_get(&options, "huge_cache", buffer, sizeof buffer), "16M");
+    assert_int_equal(process_options_set(&options, "huge_cache", "1M"), 0);
+    assert_int_equal(process_options_set_default(&options, "huge_cache", "48M"), EALREADY);
+    assert_string_equal(process_options_get(&options, "huge_cache", buffer, sizeof buffer), "1M");
+    assert_string_equal(said("MALLOW_STATS=0"), ""); // to what it is by default
+    assert_int_equal(process_options_set_default(&options, "stats", "1"), EALREADY);
+    assert_string_equal(process_options_get(&options, "stats", buffer, sizeof buffer), "0");
+    assert_complains("MALLOW_LIMIT=much", "much"); // sets nothing
+    assert_int_equal(process_options_set_default(&options, "limit", "64M"), 0);
+    assert_int_equal(process_options_set_default(&options, "limit", "much"), EINVAL);
+    assert_int_equal(process_options_set_default(&options, "huge_cache", "much"), EINVAL);
+    assert_int_equal(process_options_set_default(&options, "mode", "realtime"), EBUSY);
+    assert_int_equal(process_options_set_default(&options, "none", "1"), ENOENT);
+}
+
 CASE(every_row_has_a_name_a_variable_and_a_default_that_its_parser_takes) {
     char buffer[PROCESS_OPTION_TEXT_BYTES];
     for (unsigned i = 0; i < PROCESS_OPTION_COUNT; i++) {
@@ -262,6 +281,7 @@ CASE(printing_gives_one_line_an_option) {
 
 int main(void) {
     const struct CMUnitTest cases[] = {
+        OPTION_CASE(a_default_gives_way_to_what_was_set_before_and_after),
         OPTION_CASE(every_row_has_a_name_a_variable_and_a_default_that_its_parser_takes),
         OPTION_CASE(the_defaults_are_those_of_the_table),
         OPTION_CASE(the_environment_sets_options_of_every_type_in_either_case),
