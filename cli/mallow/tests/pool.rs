@@ -3,8 +3,9 @@
 //! pool that serves it. Recorder and programs are compiled here.
 
 use std::fs;
+use std::io::{BufRead, BufReader, Read, Write};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
+use std::process::{Command, Output, Stdio};
 
 fn scratch(name: &str) -> PathBuf {
     let path = PathBuf::from(env!("CARGO_TARGET_TMPDIR"))
@@ -437,4 +438,67 @@ fn a_replay_says_what_is_wrong() {
     let output = mallow(&["pool", "plan", "--from", "/tmp"]);
     assert_eq!(output.status.code(), Some(125));
     assert!(said(&output).contains("directory"), "{}", said(&output));
+}
+
+/// The status and the body of one request to `mallow pool page`.
+fn asked(address: &str, request: &str) -> (String, String) {
+    let mut stream = std::net::TcpStream::connect(address).unwrap();
+    stream.write_all(request.as_bytes()).unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    let (head, body) = answer.split_once("\r\n\r\n").unwrap();
+    let status = head.lines().next().unwrap().strip_prefix("HTTP/1.1 ");
+    (status.unwrap().to_string(), body.to_string())
+}
+
+#[test]
+fn the_page_says_what_the_plan_says() {
+    let mut server = Command::new(env!("CARGO_BIN_EXE_mallow"))
+        .args(["pool", "page"])
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut line = String::new();
+    BufReader::new(server.stdout.take().unwrap())
+        .read_line(&mut line)
+        .unwrap();
+    let address = line.trim().strip_prefix("http://").unwrap();
+    let address = address.strip_suffix('/').unwrap().to_string();
+    let post = |body: &str| {
+        let length = body.len();
+        let head = format!("POST /plan HTTP/1.1\r\nHost: {address}\r\nContent-Length: {length}");
+        asked(&address, &format!("{head}\r\n\r\n{body}"))
+    };
+    let (status, html) = asked(
+        &address,
+        &format!("GET / HTTP/1.1\r\nHost: {address}\r\n\r\n"),
+    );
+    assert!(status == "200 OK" && html.contains("<textarea"), "{status}");
+
+    let directory = scratch("page");
+    for words in [
+        "pool_size=64M\nclass=64,60\nclass=256,30,align=64\nclass=1024,10\nprefault=on\n",
+        "class=4096,count=10,align=4096\nclass=100,count=1000\nremote=on\n",
+    ] {
+        let path = config(&directory, words);
+        let printed = printed(&mallow(&["pool", "plan", text(&path)]));
+        let (status, body) = post(words);
+        assert_eq!(status, "200 OK");
+        assert!(printed.ends_with(&body), "{printed}\n{body}"); // but for its title
+    }
+    let (status, body) = post("pool_size=1M\nclass=0,50\nclass=16,50\n");
+    assert_eq!(status, "422 Unprocessable Content");
+    assert!(body.starts_with("line:2: 'class=0,50': "), "{body}");
+    let large =
+        format!("POST /plan HTTP/1.1\r\nHost: {address}\r\nContent-Length: 99999999\r\n\r\n");
+    assert_eq!(asked(&address, &large).0, "413 Content Too Large");
+    let other = asked(&address, "GET / HTTP/1.1\r\nHost: example.org\r\n\r\n");
+    assert_eq!(other.0, "403 Forbidden");
+    // A second one at the same port is refused, with the reason.
+    let port = address.rsplit(':').next().unwrap();
+    let second = mallow(&["pool", "page", "--port", port]);
+    assert_eq!(second.status.code(), Some(125));
+    assert!(said(&second).contains(port), "{}", said(&second));
+    server.kill().unwrap();
+    server.wait().unwrap();
 }

@@ -129,26 +129,34 @@ impl Config {
         size: Option<usize>,
         refused: i32,
     ) -> Result<(Config, Plan, Vec<ClassPlan>), Failure> {
-        let name = path.display();
+        let name = path.display().to_string();
         let text = read_text(path).map_err(|e| Failure::tool(format!("{name}: {e}")))?;
-        let read = Config::parse(&text, size).map_err(|(line, what)| {
+        Config::parse_and_plan(&name, &text, size).map_err(|text| Failure::with_code(refused, text))
+    }
+
+    /// The same of a text that is called `name`; the error is the message.
+    pub fn parse_and_plan(
+        name: &str,
+        text: &str,
+        size: Option<usize>,
+    ) -> Result<(Config, Plan, Vec<ClassPlan>), String> {
+        let read = Config::parse(text, size).map_err(|(line, what)| {
             match text.lines().nth(line.saturating_sub(1)) {
                 Some(words) => format!("{name}:{line}: '{}': {what}", shown(words)),
                 None => format!("{name}: {what}"), // its end
             }
         });
-        let planned = read.and_then(|config| match config.plan() {
+        read.and_then(|config| match config.plan() {
             Ok((plan, classes)) => Ok((config, plan, classes)),
             Err(problem) => Err(
-                match problem.class.and_then(|class| class_line(&text, class)) {
+                match problem.class.and_then(|class| class_line(text, class)) {
                     Some((line, words)) => {
                         format!("{name}:{line}: '{}': {}", shown(words), problem.text)
                     }
                     None => format!("{name}: {}{}", problem.text, config.sums()),
                 },
             ),
-        });
-        planned.map_err(|text| Failure::with_code(refused, text))
+        })
     }
 
     /// What a problem of the whole configuration is about, as figures.

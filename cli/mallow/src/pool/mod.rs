@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: MIT
-//! `mallow pool`: plans of deterministic pools, pools derived from a trace, and a trace replayed on one.
+//! `mallow pool`: plans of deterministic pools, also on a page, pools derived from a trace, and a trace
+//! replayed on one.
 
 mod config;
 mod derive;
 mod ffi;
 mod from_trace;
 mod job;
+mod page;
 mod plan;
 mod replay;
 
@@ -17,10 +19,13 @@ use crate::Failure;
 /// The subcommand's arguments.
 pub fn command() -> Command {
     Command::new("pool")
-        .about("Plans a deterministic pool, derives one from a trace, replays a trace on one")
+        .about(
+            "Plans a deterministic pool, also on a page, derives one from a trace, replays a trace on one",
+        )
         .subcommand_required(true)
         .arg_required_else_help(true)
         .subcommand(plan::command())
+        .subcommand(page::command())
         .subcommand(replay::command())
 }
 
@@ -28,6 +33,7 @@ pub fn command() -> Command {
 pub fn main(matches: &ArgMatches) -> Result<u8, Failure> {
     match matches.subcommand() {
         Some(("plan", matches)) => plan::main(matches),
+        Some(("page", matches)) => page::main(matches),
         Some(("replay", matches)) => replay::main(matches),
         _ => unreachable!("clap asks for a subcommand"),
     }
