@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: MIT
 // The library opened by dlopen into a program that runs on another malloc, used by threads, closed, and
 // opened again: it must fit into what static thread-local storage is left, and a thread that used it must
-// be able to end after it was closed.
+// be able to end after it was closed. However often that is done, the process does not grow.
 //
 // Argument: the library.
+#include <mallow/observe.h>
+
 #include "../support/check.h"
 
 #include <dlfcn.h>
@@ -16,7 +18,11 @@ struct functions {
     void (*release)(void *);
     size_t (*usable)(const void *);
     bool (*is_owned)(const void *);
+    size_t (*collect)(bool);
+    bool (*stats_get)(struct mw_stats *);
 };
+
+enum { ROUNDS = 40 };
 
 static struct functions functions;
 static sem_t used;
@@ -52,6 +58,27 @@ static void use_it(uint64_t seed)
     }
 }
 
+static size_t mapping_count(void)
+{
+    static char text[1 << 20];
+    size_t count = 0;
+    CHECK(read_whole("/proc/self/maps", text, sizeof text), "/proc/self/maps");
+    for (const char *at = text; (at = strchr(at, '\n')) != NULL; at++) {
+        count++;
+    }
+    return count;
+}
+
+// It stays loaded, so that it can be asked after a close. What it only keeps does not count.
+static size_t held_kib(void)
+{
+    struct mw_stats stats = {.size_bytes = sizeof stats};
+    (void)functions.collect(true);
+    CHECK(functions.stats_get(&stats), "mw_stats_get");
+    CHECK(stats.live_bytes == 0, "%zu bytes are live", (size_t)stats.live_bytes);
+    return (size_t)stats.resident_bytes / 1024;
+}
+
 static void *using_thread(void *argument)
 {
     use_it((uint64_t)(uintptr_t)argument);
@@ -66,13 +93,16 @@ int main(int count, char **arguments)
     CHECK(count == 2, "one argument: the library");
     sem_init(&used, 0, 0);
     sem_init(&may_end, 0, 0);
-    for (uintptr_t round = 1; round <= 20; round++) {
+    size_t settled_kib = 0, settled_mappings = 0;
+    for (uintptr_t round = 1; round <= ROUNDS; round++) {
         void *const library = dlopen(arguments[1], RTLD_NOW | RTLD_LOCAL);
         CHECK(library != NULL, "dlopen: %s", dlerror());
         functions.allocate = (void *(*)(size_t))load_symbol(library, "mw_malloc");
         functions.resize = (void *(*)(void *, size_t))load_symbol(library, "mw_realloc");
         functions.release = (void (*)(void *))load_symbol(library, "mw_free");
         functions.usable = (size_t(*)(const void *))load_symbol(library, "mw_usable_size");
+        functions.collect = (size_t(*)(bool))load_symbol(library, "mw_collect");
+        functions.stats_get = (bool (*)(struct mw_stats *))load_symbol(library, "mw_stats_get");
         functions.is_owned = (bool (*)(const void *))load_symbol(library, "mw_is_owned");
         pthread_t threads[2];
         for (uintptr_t i = 0; i < COUNT_OF(threads); i++) {
@@ -89,6 +119,15 @@ int main(int count, char **arguments)
         for (size_t i = 0; i < COUNT_OF(threads); i++) {
             pthread_join(threads[i], NULL);
         }
+        if (round == ROUNDS / 4) {
+            settled_kib = held_kib();
+            settled_mappings = mapping_count();
+        }
     }
+    const size_t kib = held_kib();
+    const size_t mappings = mapping_count();
+    dprintf(2, "from %zu to %zu KiB, from %zu to %zu mappings\n", settled_kib, kib, settled_mappings, mappings);
+    CHECK(mappings <= settled_mappings + 16 || !FIGURES_COUNT, "mappings are left");
+    CHECK(kib <= settled_kib + 256 || !FIGURES_COUNT, "memory is left");
     return 0;
 }

@@ -57,6 +57,7 @@ target_link_libraries(static_load PRIVATE test_flags mallow_static -static)
 mallow_add(hostile.static_program "check;plain" static_load --ours)
 
 mallow_program(dlopen_close hostile/dlopen_close.c)
+target_include_directories(dlopen_close PRIVATE ${PROJECT_SOURCE_DIR}/include)
 mallow_add(hostile.dlopen_close "check;plain" dlopen_close $<TARGET_FILE:mallow>)
 
 mallow_program(second_copy hostile/second_copy.c)
