@@ -60,6 +60,20 @@ mallow_program(dlopen_close hostile/dlopen_close.c)
 target_include_directories(dlopen_close PRIVATE ${PROJECT_SOURCE_DIR}/include)
 mallow_add(hostile.dlopen_close "check;plain" dlopen_close $<TARGET_FILE:mallow>)
 
+foreach(kind plain linked object)
+    mallow_program(memcheck_${kind} hostile/memcheck_victim.c)
+endforeach()
+target_link_options(memcheck_linked PRIVATE -Wl,--no-as-needed)
+target_link_libraries(memcheck_linked PRIVATE mallow)
+target_sources(memcheck_object PRIVATE ${override_object})
+set_source_files_properties(${override_object} PROPERTIES EXTERNAL_OBJECT TRUE GENERATED TRUE)
+add_dependencies(memcheck_object mallow_object)
+mallow_add(hostile.memcheck "check;plain;native" Python3::Interpreter
+           ${CMAKE_CURRENT_SOURCE_DIR}/hostile/test_memcheck.py)
+set_tests_properties(hostile.memcheck PROPERTIES ENVIRONMENT
+    "TEST_LIBRARY=$<TARGET_FILE:mallow>;TEST_PLAIN=$<TARGET_FILE:memcheck_plain>;\
+TEST_LINKED=$<TARGET_FILE:memcheck_linked>;TEST_OBJECT=$<TARGET_FILE:memcheck_object>")
+
 mallow_program(second_copy hostile/second_copy.c)
 mallow_add(hostile.second_copy "check;plain" second_copy $<TARGET_FILE:mallow>)
 
