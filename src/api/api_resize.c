@@ -109,11 +109,12 @@ MALLOW_INLINE void resize_free(struct process *process, const struct heap_block 
         if (may_enter && effort == 0) {
             heap_note_effort(HEAP_EFFORT_HUGE);
         }
-        // One that has made a slab, or grown, or is to collect others' frees besides, leaves all of
-        // that to a later call: there are few of these.
-        const bool dear = effort != HEAP_EFFORT_HUGE &&
-                          (effort > HEAP_EFFORT_SPAN ||
-                           (effort == HEAP_EFFORT_LOOK && heap_is_late(heap_current())));
+        // One that has made a slab, or grown, or moved pages for the new mapping, or is to collect
+        // others' frees besides, leaves all of that to a later call: there are few of these.
+        const bool dear = effort == HEAP_EFFORT_HUGE
+                              ? os_entries(&process->os) != entries
+                              : effort > HEAP_EFFORT_SPAN ||
+                                    (effort == HEAP_EFFORT_LOOK && heap_is_late(heap_current()));
         if (unlikely(dear) && huge_may_put_off(&process->huges)
                 ? huge_put_off(&process->huges, found->huge, (uintptr_t)block)
                 : huge_give_record(&process->huges, found->huge, (uintptr_t)block, may_enter)) {

@@ -107,11 +107,16 @@ static bool heap_refill_current(struct heap *heap, struct slab *slab, int *work)
 // Opens more of the current slab, or takes what few blocks it has, unless a queued one has some:
 // that is left to a later call by one that has `collected`, if there are guests to be seen off.
 static bool heap_open_current(struct heap *heap, struct slab *slab, bool collected) {
-    return (slab_can_open(slab) &&
-            (heap_queue_first(heap, slab->class_index) == NULL ||
-             (collected && heap_is_seated(heap, slab->class_index))) &&
-            slab_open(slab, heap->shared->os->page_bytes)) ||
-           slab_find_word(slab);
+    if (slab_can_open(slab) &&
+        (heap_queue_first(heap, slab->class_index) == NULL ||
+         (collected && heap_is_seated(heap, slab->class_index))) &&
+        slab_open(slab, heap->shared->os->page_bytes)) {
+        return true;
+    }
+    if (heap_thread.first_effort != 0) {
+        heap_note_effort(HEAP_EFFORT_LOOK); // a move that has come by here collects nothing
+    }
+    return slab_find_word(slab);
 }
 
 MALLOW_INTERNAL MALLOW_NOINLINE void heap_check_pending_word(const struct heap *heap,
