@@ -130,7 +130,8 @@ MALLOW_INLINE void resize_free(struct process *process, const struct heap_block 
         }
         heap_thread.effort = effort + HEAP_EFFORT_LOOK; // a span is soon given back
         return;
-    } else if (thin_give(&process->thins, found->slab, (uintptr_t)block)) {
+    } else if (thin_give_how(&process->thins, found->slab, (uintptr_t)block,
+                             heap_thread.effort > HEAP_EFFORT_SPAN)) {
         heap_note_effort(HEAP_EFFORT_LOOK);
         return;
     }

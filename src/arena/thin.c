@@ -174,9 +174,9 @@ MALLOW_INTERNAL uintptr_t thin_take_run(struct thin_set *set, unsigned class_ind
 }
 
 // One less in a unit, or in the first of `count`; the last one frees them, and the last unit its
-// slice, unless that is the only one.
+// slice, unless that is the only one. `late`: a later call gives that back (arena_put_off).
 static void thin_drop(struct thin_set *set, struct thin_slice *slice, unsigned index,
-                      unsigned count) {
+                      unsigned count, bool late) {
     if (atomic_fetch_sub_explicit(&slice->live_count[index], 1, memory_order_acq_rel) != 1) {
         return;
     }
@@ -188,7 +188,11 @@ static void thin_drop(struct thin_set *set, struct thin_slice *slice, unsigned i
     if (slice->free_units == thin_all_units && (slice->next != NULL || slice->previous != NULL)) {
         thin_list_remove_locked(set, slice);
         slab_clear(slice->slab);
-        arena_give(set->arenas, slice->slab, 1);
+        if (late) {
+            arena_put_off(set->arenas, slice->slab, 1);
+        } else {
+            arena_give(set->arenas, slice->slab, 1);
+        }
         __atomic_store_n(&set->slice_count, set->slice_count - 1, __ATOMIC_RELAXED);
         slice->next = set->recycled;
         set->recycled = slice;
@@ -201,7 +205,7 @@ MALLOW_INTERNAL void thin_close(struct thin_set *set, struct thin_unit *unit) {
     if (slice != NULL) {
         const size_t last = unit->end - 1 - slice->address;
         *unit = (struct thin_unit){NULL, 0, 0};
-        thin_drop(set, slice, (unsigned)(last / THIN_UNIT_BYTES), 1);
+        thin_drop(set, slice, (unsigned)(last / THIN_UNIT_BYTES), 1, false);
     }
 }
 
@@ -278,7 +282,8 @@ MALLOW_INTERNAL bool thin_was_freed(const struct slab *slab, uintptr_t address) 
     return mark != NULL && (atomic_load_explicit(mark, memory_order_acquire) & THIN_FREED) != 0;
 }
 
-MALLOW_INTERNAL bool thin_give(struct thin_set *set, struct slab *slab, uintptr_t address) {
+MALLOW_INTERNAL bool thin_give_how(struct thin_set *set, struct slab *slab, uintptr_t address,
+                                   bool late) {
     _Atomic(uint8_t) *const mark = thin_mark(slab, address);
     uint8_t value = mark != NULL ? atomic_load_explicit(mark, memory_order_acquire) : 0;
     if (value == 0 || (value & THIN_FREED) != 0 ||
@@ -288,7 +293,7 @@ MALLOW_INTERNAL bool thin_give(struct thin_set *set, struct slab *slab, uintptr_
     }
     struct thin_slice *const slice = thin_of(slab);
     thin_drop(set, slice, (unsigned)((address - slice->address) / THIN_UNIT_BYTES),
-              thin_units_of(thin_mark_bytes(value)));
+              thin_units_of(thin_mark_bytes(value)), late);
     return true;
 }
 

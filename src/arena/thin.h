@@ -102,7 +102,12 @@ MALLOW_INTERNAL size_t thin_size(const struct slab *slab, uintptr_t address);
 MALLOW_INTERNAL bool thin_was_freed(const struct slab *slab, uintptr_t address);
 
 // Frees the block that begins at `address`; false if no live block does.
-MALLOW_INTERNAL bool thin_give(struct thin_set *set, struct slab *slab, uintptr_t address);
+// `late`: if its slice is given up, a later call does so (arena_put_off).
+MALLOW_INTERNAL bool thin_give_how(struct thin_set *set, struct slab *slab, uintptr_t address,
+                                   bool late);
+MALLOW_INLINE bool thin_give(struct thin_set *set, struct slab *slab, uintptr_t address) {
+    return thin_give_how(set, slab, address, false);
+}
 
 // Closes all that are kept.
 MALLOW_INTERNAL void thin_keep_none(struct thin_set *set);
