@@ -19,6 +19,7 @@ enum {
     HEAP_POOR_BLOCKS = 512,    // if it has so many: a slab of few would save few calls
     HEAP_POOR_CALLS = 64,      // that find one, before another slab is taken instead
     HEAP_EARLY_SHARE = 8,      // of a heap's slabs: no more are taken so
+    HEAP_MANY_BLOCKS = 128,    // of a slab: to look through them is something
 };
 
 // Looks for a slab that is wholly free and as long as needed, so that its pages serve this request
@@ -113,7 +114,7 @@ static bool heap_open_current(struct heap *heap, struct slab *slab, bool collect
         slab_open(slab, heap->shared->os->page_bytes)) {
         return true;
     }
-    if (heap_thread.first_effort != 0) {
+    if (heap_thread.first_effort != 0 && slab->room_count >= HEAP_MANY_BLOCKS) {
         heap_note_effort(HEAP_EFFORT_LOOK); // a move that has come by here collects nothing
     }
     return slab_find_word(slab);
