@@ -41,13 +41,18 @@ MALLOW_INTERNAL void os_bare_await(struct os_bare *bare) {
     }
 }
 
-MALLOW_INTERNAL void os_bare_fork_child(struct os_bare *bare) {
-    atomic_store_explicit(&bare->number, 0, memory_order_relaxed);
-}
-
 #if BARE_IS_KNOWN
 
 #include <pthread.h>
+
+// In a fork's child the sanitizer's run-time still knows the parent's threads, and stops the program
+// when a new one is given the memory of one of those.
+static _Atomic(bool) bare_is_child;
+
+MALLOW_INTERNAL void os_bare_fork_child(struct os_bare *bare) {
+    atomic_store_explicit(&bare->number, 0, memory_order_relaxed);
+    atomic_store_explicit(&bare_is_child, true, memory_order_relaxed);
+}
 
 static void *bare_main(void *argument) {
     struct os_bare *const bare = argument;
@@ -64,7 +69,8 @@ MALLOW_INTERNAL bool os_bare_start(struct os_bare *bare, void (*function)(void *
     sigset_t before;
     pthread_t thread;
     (void)local;
-    if (os_bare_number(bare) != 0) {
+    if (os_bare_number(bare) != 0 ||
+        atomic_load_explicit(&bare_is_child, memory_order_relaxed)) {
         return false;
     }
     bare->function = function;
@@ -83,6 +89,10 @@ MALLOW_INTERNAL bool os_bare_start(struct os_bare *bare, void (*function)(void *
 }
 
 #else
+
+MALLOW_INTERNAL void os_bare_fork_child(struct os_bare *bare) {
+    atomic_store_explicit(&bare->number, 0, memory_order_relaxed);
+}
 
 // What pthread_create asks for: there are sandboxes that let nothing else pass.
 #define BARE_FLAGS                                                                                 \

@@ -25,7 +25,7 @@ endforeach()
 mallow_preloaded(hostile.commit_charge "check;native" hostile/commit_charge.c)
 mallow_preloaded(hostile.dump_size "check;native" hostile/dump_size.c)
 mallow_preloaded(hostile.own_malloc "check;native" hostile/own_malloc.c)
-mallow_preloaded(hostile.unmade_key check hostile/unmade_key.c)
+mallow_preloaded(hostile.unmade_key "check;native" hostile/unmade_key.c)
 mallow_preloaded(hostile.strict_sandbox "check;native" hostile/strict_sandbox.c)
 mallow_preloaded(hostile.mappings_used_up "check;native" hostile/mappings_used_up.c)
 

@@ -45,7 +45,8 @@ CASE(the_allocation_for_a_block_that_moves_leaves_others_frees_alone) {
     assert_true(heap_thread.effort >= HEAP_EFFORT_SPAN + HEAP_EFFORT_MOVE);
     heap_end_move(HEAP_EFFORT_MOVE);
     assert_int_equal(heap_world_posts_waiting(heap), 1);
-    assert_int_equal(heap_thread.effort, HEAP_EFFORT_SPAN + HEAP_EFFORT_LOOK); // it made a slab
+    // It made a slab, or, where pages are large and the arena is low from the start, took slices.
+    assert_in_range(heap_thread.effort, HEAP_EFFORT_SPAN, HEAP_EFFORT_SPAN + HEAP_EFFORT_LOOK);
     heap_begin_effort();
     assert_int_equal(heap_thread.effort, 0);
 }
