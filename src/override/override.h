@@ -3,8 +3,14 @@
 #ifndef MALLOW_OVERRIDE_OVERRIDE_H
 #define MALLOW_OVERRIDE_OVERRIDE_H
 
+#include <stdbool.h>
+
 // See api_parting_begins.
 __attribute__((visibility("hidden"))) void mallow_parting_begins(void);
 __attribute__((visibility("hidden"))) void mallow_parting_ends(void);
+
+// Whether libc's own entries have been made to lead to the names of ours, which is for good.
+__attribute__((visibility("hidden"))) bool mallow_libc_leads(void);
+__attribute__((visibility("hidden"))) void mallow_note_libc_leads(void);
 
 #endif

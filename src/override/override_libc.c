@@ -11,6 +11,7 @@
 #include <dlfcn.h>
 
 #include "api/api.h"
+#include "override/override.h"
 
 #pragma weak dlsym
 
@@ -206,4 +207,12 @@ void *__libc_reallocarray(void *block, size_t count, size_t size) {
 
 int __posix_memalign(void **block_address, size_t alignment, size_t size) {
     return mw_posix_memalign(block_address, alignment, size);
+}
+
+bool mallow_libc_leads(void) {
+    return atomic_load_explicit(&api_operators()->libc_leads, memory_order_acquire);
+}
+
+void mallow_note_libc_leads(void) {
+    atomic_store_explicit(&api_operators()->libc_leads, true, memory_order_release);
 }

@@ -14,6 +14,9 @@
 // Holds    the call itself is passed on by a jump, as the dynamic linker looks at who calls: it
 //          searches the caller's RUNPATH.
 //          libc's own malloc stays reachable as __libc_malloc and its kin.
+//          libc's entries are looked at once: dl_iterate_phdr holds a lock that fork does not make
+//          new for the child, who would wait for ever at it if another thread held it, and a dlopen
+//          of what is loaded already takes none of that kind.
 // Threads  any; entries are changed while the dynamic linker's lock is held.
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE // RTLD_NEXT, dl_iterate_phdr
@@ -31,6 +34,7 @@
 
 #include "base/bits.h"
 #include "base/compiler.h"
+#include "override/override.h"
 
 // What of an object's dynamic section says where a name's entries are.
 struct preload_names {
@@ -82,7 +86,7 @@ struct preload_changes {
 
 // All in one stretch of pages, since each that is changed by itself stays a mapping of its own.
 // Where the kernel refuses, the names keep leading to libc's.
-static void preload_make(const struct preload_changes *changes) {
+static bool preload_make(const struct preload_changes *changes) {
     const uintptr_t page_mask = ~((uintptr_t)sysconf(_SC_PAGESIZE) - 1);
     uintptr_t first = UINTPTR_MAX, end = 0;
     for (unsigned i = 0; i < changes->count; i++) {
@@ -90,15 +94,18 @@ static void preload_make(const struct preload_changes *changes) {
         first = bits_min(first, symbol & page_mask);
         end = bits_max(end, symbol + sizeof(ElfW(Sym)));
     }
-    if (changes->count == 0 ||
-        mprotect((void *)first, end - first, PROT_READ | PROT_WRITE) != 0) {
-        return;
+    if (changes->count == 0) {
+        return true;
+    }
+    if (mprotect((void *)first, end - first, PROT_READ | PROT_WRITE) != 0) {
+        return false;
     }
     for (unsigned i = 0; i < changes->count; i++) {
         __atomic_store_n(&changes->list[i].symbol->st_value, changes->list[i].value,
                          __ATOMIC_RELAXED);
     }
     (void)mprotect((void *)first, end - first, PROT_READ);
+    return true;
 }
 
 // Has a name lead to a function of ours. It may have an entry for each of its versions.
@@ -145,12 +152,15 @@ static int preload_visit(struct dl_phdr_info *info, size_t size, void *data) {
     preload_lead(&changes, &names, "valloc", (uintptr_t)valloc - base);
     preload_lead(&changes, &names, "pvalloc", (uintptr_t)pvalloc - base);
     preload_lead(&changes, &names, "malloc_usable_size", (uintptr_t)malloc_usable_size - base);
-    preload_make(&changes);
+    if (preload_make(&changes)) {
+        mallow_note_libc_leads();
+    }
     return 1;
 }
 
 __attribute__((visibility("default"))) void *dlopen(const char *file, int mode) {
-    if (file != NULL) { // NULL: the program, whose names are looked for in what is preloaded first
+    // NULL: the program, whose names are looked for in what is preloaded first
+    if (file != NULL && !mallow_libc_leads()) {
         (void)dl_iterate_phdr(preload_visit, NULL);
     }
     void *(*next_dlopen)(const char *, int) = NULL;

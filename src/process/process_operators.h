@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: MIT
 // Process: whom those operators new and delete call that by default call others (override_new.c),
-// and reallocarray (override_libc.c).
+// and reallocarray (override_libc.c); and whether libc's entries lead to ours (preload_dlopen.c).
 //
 // Threads  any; those that look at the same time find the same.
 #ifndef MALLOW_PROCESS_PROCESS_OPERATORS_H
 #define MALLOW_PROCESS_PROCESS_OPERATORS_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -23,6 +24,7 @@ struct process_operators {
     void (*_Atomic destroy[2])(void *block);
     void (*_Atomic destroy_aligned[2])(void *block, size_t alignment);
     void *(*_Atomic resize)(void *block, size_t size); // the program's realloc; NULL: not looked up
+    _Atomic(bool) libc_leads;
 };
 
 #endif
