@@ -21,6 +21,10 @@ With --csv the columns are those of its first line; size_before is what the bloc
 resize. Of several conditions a record meets all; a free has the size of its block.";
 const CSV_HEAD: &str =
     "time_us,thread,operation,id,size,size_before,alignment,zeroed,inherited,scope,text";
+/// What leaves records out, and so has no effect on `--head` and `--scopes`.
+const FILTERS: [&str; 8] = [
+    "only", "min-size", "max-size", "thread", "since", "until", "scope", "live",
+];
 const OPERATIONS: [&str; 9] = [
     "allocate",
     "free",
@@ -49,7 +53,8 @@ pub fn command() -> Command {
             Arg::new("head")
                 .long("head")
                 .help("Only what is known of the process")
-                .action(ArgAction::SetTrue),
+                .action(ArgAction::SetTrue)
+                .conflicts_with_all(FILTERS),
         )
         .arg(
             Arg::new("csv")
@@ -94,7 +99,8 @@ pub fn command() -> Command {
                 .long("scopes")
                 .help("What each scope of the program asked for, as a table")
                 .action(ArgAction::SetTrue)
-                .conflicts_with_all(["head", "csv"]),
+                .conflicts_with_all(["head", "csv"])
+                .conflicts_with_all(FILTERS),
         )
         .arg(
             Arg::new("live")
@@ -109,6 +115,7 @@ fn size(name: &'static str, help: &'static str) -> Arg {
         .long(name)
         .value_name("SIZE")
         .help(help)
+        .allow_negative_numbers(true) // to be named, as any bad value
         .value_parser(|text: &str| bytes(text).ok_or_else(|| format!("wanted {SIZE_WANTED}")))
 }
 
@@ -117,6 +124,7 @@ fn seconds(name: &'static str, help: &'static str) -> Arg {
         .long(name)
         .value_name("SECONDS")
         .help(help)
+        .allow_negative_numbers(true) // to be named, as any bad value
         .value_parser(|text: &str| match text.parse::<f64>() {
             Ok(value) if value >= 0.0 => Ok((value * 1e9) as u64),
             _ => Err("wanted a number of seconds".to_string()),
@@ -135,8 +143,22 @@ struct Filter {
 }
 
 impl Filter {
-    fn of(matches: &ArgMatches, path: &Path) -> Result<Filter, Failure> {
+    fn of(matches: &ArgMatches, path: &Path, header: &Header) -> Result<Filter, Failure> {
         let number = |name: &str, other| matches.get_one::<u64>(name).copied().unwrap_or(other);
+        for (least, most) in [("min-size", "max-size"), ("since", "until")] {
+            if number(least, 0) > number(most, u64::MAX) {
+                return Err(Failure::usage(format!(
+                    "option --{least} is above --{most}"
+                )));
+            }
+        }
+        let thread = matches.get_one::<u32>("thread").copied();
+        if thread.is_some_and(|thread| thread >= header.thread_count) {
+            return Err(Failure::usage(format!(
+                "option --thread: the trace has {} threads, counted from 0",
+                header.thread_count
+            )));
+        }
         let only = matches.get_many::<String>("only");
         let live = match matches.get_flag("live") {
             true => Some(live_at_end(path)?),
@@ -145,7 +167,7 @@ impl Filter {
         Ok(Filter {
             only: only.into_iter().flatten().cloned().collect(),
             sizes: (number("min-size", 0), number("max-size", u64::MAX)),
-            thread: matches.get_one::<u32>("thread").copied(),
+            thread,
             times_ns: (number("since", 0), number("until", u64::MAX)),
             scope: matches.get_one::<String>("scope").cloned(),
             live,
@@ -331,6 +353,7 @@ pub fn main(matches: &ArgMatches) -> Result<u8, Failure> {
     let mut out = BufWriter::new(io::stdout().lock());
     let stopped = |error: io::Error| Failure::tool(format!("cannot write: {error}"));
     let csv = matches.get_flag("csv");
+    let filter = Filter::of(matches, path, trace.header())?;
     match csv {
         true => writeln!(out, "{CSV_HEAD}").map_err(stopped)?,
         false => write!(out, "{}", head(trace.header())).map_err(stopped)?,
@@ -339,7 +362,6 @@ pub fn main(matches: &ArgMatches) -> Result<u8, Failure> {
         let table = scopes::table(&mut trace).map_err(Failure::tool)?;
         write!(out, "{table}").map_err(stopped)?;
     } else if !matches.get_flag("head") {
-        let filter = Filter::of(matches, path)?;
         let mut live = HashMap::new();
         let mut scopes = Scopes::default();
         while let Some(event) = trace.next() {

@@ -630,11 +630,21 @@ fn filters_leave_the_records_that_meet_all_of_them() {
         0
     );
     for (bad, word) in [
-        (["--only", "frees"], "frees"),
-        (["--since", "-1"], "-1"),
-        (["--min-size", "x"], "x"),
+        ("--only frees", "frees"),
+        ("--since -1", "'-1' for '--since"),
+        ("--min-size x", "x"),
+        ("--min-size -1", "'-1' for '--min-size"),
+        (
+            "--min-size 2K --max-size 1K",
+            "--min-size is above --max-size",
+        ),
+        ("--since 2 --until 1.5", "--since is above --until"),
+        ("--thread 2", "--thread"),
+        ("--scopes --live", "--live"),
+        ("--head --only free", "--only"),
     ] {
-        let output = mallow(&["trace", path.to_str().unwrap(), bad[0], bad[1]]);
+        let words: Vec<&str> = bad.split(' ').collect();
+        let output = mallow(&[&["trace", path.to_str().unwrap()], &words[..]].concat());
         assert_eq!(output.status.code(), Some(2), "{bad:?}");
         assert!(
             String::from_utf8_lossy(&output.stderr).contains(word),
