@@ -4,8 +4,8 @@
 
     docs/generate.py            writes docs/guide/options.md, docs/guide/symbols.md and the README's table
     docs/generate.py --check    writes nothing; status 1 if one of them differs from the code, a layer's page
-                                lacks a heading, a page is too long, a link leads nowhere, or a script of ours
-                                that a page calls cannot be executed
+                                lacks a heading, a page is too long, a link leads nowhere, a script of ours that
+                                a page calls cannot be executed, or a page names a function that is not there
 """
 
 import argparse
@@ -45,6 +45,9 @@ DESIGN_LINES_MAX = 120
 README_PART = re.compile(r"(<!-- options:[^\n]*-->\n).*?(<!-- /options -->)", re.S)
 # A command of a page: an indented line that begins with a script of ours.
 COMMAND = re.compile(r"^    ((?:\.ci|bench|cli|docs|test|tools)/[\w./-]+)", re.M)
+# A name of the code. Decisions and the changelog tell what was; STYLE.md makes names up.
+SPAN = re.compile(r"`[^`\n]+`")
+NAME = re.compile(r"(?<![\w/])(?:api|arena|chunk|heap|huge|meta|mw|os|process|slab|thin)_[a-z0-9_]+\b")
 LINK = re.compile(r"\[[^\]]*\]\(([^)#\s]+)(?:#[^)]*)?\)")
 
 
@@ -175,6 +178,19 @@ def check_pages():
                 yield f"{name}: the link to {target} leads nowhere"
 
 
+def check_names():
+    sources = [path for folder in ("src", "include") for path in (ROOT / folder).rglob("*") if path.is_file()]
+    names = set(re.findall(r"\w+", " ".join(path.read_text() for path in sources)))
+    for page in pages():
+        name = page.relative_to(ROOT)
+        if "decisions" in name.parts or name.name in ("CHANGELOG.md", "STYLE.md"):
+            continue
+        for span in SPAN.findall(page.read_text()):
+            for word in NAME.findall(span):
+                if word not in names and not word.endswith("_"):
+                    yield f"{name}: there is no {word} in the code"
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--check", action="store_true", help="write nothing; report what differs")
@@ -189,7 +205,7 @@ def main():
             path.write_text(text)
             print(f"wrote {path.relative_to(ROOT)}")
     if arguments.check:
-        findings += [*check_layers(), *check_pages()]
+        findings += [*check_layers(), *check_pages(), *check_names()]
         print("\n".join([*findings, f"docs: {len(findings)} findings"]))
     return 1 if findings else 0
 

@@ -16,6 +16,7 @@ OPTION = 'MALLOW_OPTION(stats, SWITCH, "0", "", ALWAYS, "print statistics")\n'
 FILES = {
     "src/LAYERS": "# the layers\nbase     :\n",
     "src/options.def": OPTION,
+    "src/options.c": "int mw_option_set, mw_option_set_default, huge_cache; // the page of options names them\n",
     "include/mallow/mallow.h": "#define MW_API\nMW_API void *mw_one(int a); // MW_API not this\n",
     "tools/override_symbols.txt": "# head\n# C\nmalloc\n",
     "docs/design/base.md": PAGE,
@@ -43,7 +44,7 @@ class Generate(unittest.TestCase):
 
     def findings(self):
         drift = [path.name for path, text in generate.generated().items() if path.read_text() != text]
-        return [*drift, *generate.check_layers(), *generate.check_pages()]
+        return [*drift, *generate.check_layers(), *generate.check_pages(), *generate.check_names()]
 
     def test_a_sound_tree_has_no_findings(self):
         self.assertEqual(self.findings(), [])
@@ -63,7 +64,7 @@ class Generate(unittest.TestCase):
         self.assertIn(", from `64K` to `1M`\n", page)
 
     def test_a_new_function_makes_the_list_of_symbols_differ(self):
-        self.write("include/mallow/mallow.h", "MW_API void mw_two(void);\n")
+        self.write("include/mallow/mallow.h", "MW_API void *mw_one(int a);\nMW_API void mw_two(void);\n")
         self.assertEqual(self.findings(), ["symbols.md"])
 
     def test_a_row_that_is_not_understood_stops_it(self):
@@ -89,6 +90,13 @@ class Generate(unittest.TestCase):
         self.write("tools/run", "#!/bin/sh\n")
         self.assertEqual(self.findings(), words)
         (generate.ROOT / "tools/run").chmod(0o755)
+        self.assertEqual(self.findings(), [])
+
+    def test_a_name_that_the_code_does_not_have_is_found(self):
+        self.write("docs/guide/page.md", "`mw_one(&heap_none)`, `mw_heap_...`, `test/heap_file.c`\n")
+        self.write("docs/decisions/0001-then.md", "`heap_then` was there\n")
+        self.assertEqual(self.findings(), ["docs/guide/page.md: there is no heap_none in the code"])
+        self.write("src/heap/heap.h", "int heap_none;\n")
         self.assertEqual(self.findings(), [])
 
     def test_a_link_that_leads_nowhere_is_found(self):
