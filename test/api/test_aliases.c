@@ -55,6 +55,15 @@ static void aliases_allocate_from_the_same_heap(void **state)
         expect_ours(block, size, 64, "__posix_memalign");
         ((void (*)(void *))symbol("__libc_free"))(block);
         assert_false(owned(block));
+        void *(*const array)(void *, size_t, size_t) = (void *(*)(void *, size_t, size_t))symbol("__libc_reallocarray");
+        block = array(array(NULL, 2, size), 5, size);
+        expect_ours(block, 5 * size, 16, "__libc_reallocarray");
+        errno = 0;
+        assert_null(array(block, SIZE_MAX / 2, 3));
+        assert_int_equal(errno, ENOMEM);
+        assert_true(owned(block));
+        ((void (*)(void *))symbol("vfree"))(block);
+        assert_false(owned(block));
     }
 }
 

@@ -225,6 +225,56 @@ static void give_up_rights(bool late)
     CHECK(setuid(0) == -1 && errno == EPERM, "setuid has not passed it on: errno %d", errno);
 }
 
+static void expect_users(const char *call, int result, uid_t real, uid_t effective, uid_t saved)
+{
+    uid_t now[3];
+    CHECK(getresuid(&now[0], &now[1], &now[2]) == 0, "getresuid");
+    CHECK(result == 0 && now[0] == real && now[1] == effective && now[2] == saved, "%s: %d, users %u %u %u", call,
+          result, now[0], now[1], now[2]);
+}
+
+static void expect_groups(const char *call, int result, gid_t real, gid_t effective, gid_t saved)
+{
+    gid_t now[3];
+    CHECK(getresgid(&now[0], &now[1], &now[2]) == 0, "getresgid");
+    CHECK(result == 0 && now[0] == real && now[1] == effective && now[2] == saved, "%s: %d, groups %u %u %u", call,
+          result, now[0], now[1], now[2]);
+}
+
+// Each of the names is passed on with its arguments as they are, and so is what libc answers.
+static void change_rights(void)
+{
+    const gid_t wanted[2] = {65501, 65502};
+    gid_t groups[64] = {0};
+    if (getuid() != 0 || setgroups(2, wanted) != 0) {
+        exit(0); // no rights to change
+    }
+    CHECK(getgroups(64, groups) == 2 && memcmp(groups, wanted, sizeof wanted) == 0, "setgroups");
+    CHECK(initgroups("root", 65503) == 0, "initgroups");
+    const int count = getgroups(64, groups);
+    bool found = false;
+    for (int i = 0; i < count; i++) {
+        found = found || groups[i] == 65503;
+    }
+    CHECK(found, "initgroups: %d groups, not the one named", count);
+    expect_groups("setresgid", setresgid(0, 0, 0), 0, 0, 0);
+    expect_groups("setegid", setegid(65504), 0, 65504, 0);
+    expect_groups("setregid", setregid(65505, 65506), 65505, 65506, 65506);
+    expect_groups("setresgid", setresgid(65507, 65508, 65509), 65507, 65508, 65509);
+    expect_groups("setgid", setgid(65510), 65510, 65510, 65510);
+    expect_users("seteuid", seteuid(65511), 0, 65511, 0);
+    expect_users("seteuid", seteuid(0), 0, 0, 0);
+    expect_users("setreuid", setreuid(65512, 0), 65512, 0, 0);
+    expect_users("setresuid", setresuid(65513, 0, 65514), 65513, 0, 65514);
+    expect_users("setuid", setuid(65515), 65515, 65515, 65515);
+    errno = 0;
+    CHECK(setuid(0) == -1 && errno == EPERM, "setuid: errno %d", errno);
+    errno = 0;
+    CHECK(setregid(0, 0) == -1 && errno == EPERM, "setregid: errno %d", errno);
+    errno = 0;
+    CHECK(initgroups("root", 0) == -1 && errno == EPERM, "initgroups: errno %d", errno);
+}
+
 int main(int count, char **arguments)
 {
     const char *const what = count > 1 ? arguments[1] : "";
@@ -248,6 +298,8 @@ int main(int count, char **arguments)
         free_in_vfork();
     } else if (strncmp(what, "rights", 6) == 0) {
         give_up_rights(strcmp(what, "rights_late") == 0);
+    } else if (strcmp(what, "change_rights") == 0) {
+        change_rights();
     } else {
         CHECK(strcmp(what, "unshare") == 0 || strcmp(what, "setns") == 0, "no such case");
         enter_namespaces(strcmp(what, "setns") == 0);
