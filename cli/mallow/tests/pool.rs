@@ -213,6 +213,12 @@ fn errors_name_the_line_and_the_value() {
     let path = config(&directory, "pool_size=1M\nclass=16,50\nclass=0,50\n");
     let sized = said(&mallow(&["pool", "plan", text(&path), "--size", "2M"]));
     assert!(sized.contains(":3: 'class=0,50': "), "{sized}");
+    let path = config(&directory, "[alocator]\npool_size=1M\nclass=16,100\n");
+    let passed_over = said(&mallow(&["pool", "plan", text(&path)]));
+    assert!(
+        passed_over.contains("line 1: what follows '[alocator]' is passed over"),
+        "{passed_over}"
+    );
     let path = config(&directory, "class=16,100\n");
     let without = said(&mallow(&["pool", "plan", text(&path)]));
     assert!(!without.contains("''"), "{without}");

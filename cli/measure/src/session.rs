@@ -187,9 +187,7 @@ fn order(round: usize, count: usize) -> Vec<usize> {
         }
         a
     };
-    let strides: Vec<usize> = (1..=count.max(1))
-        .filter(|&s| gcd(s, count) == 1)
-        .collect();
+    let strides: Vec<usize> = (1..=count.max(1)).filter(|&s| gcd(s, count) == 1).collect();
     let turn = round / 2;
     let stride = strides[turn % strides.len()];
     let mut order: Vec<usize> = (0..count).map(|i| (turn + i * stride) % count).collect();

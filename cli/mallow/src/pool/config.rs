@@ -153,7 +153,10 @@ impl Config {
                     Some((line, words)) => {
                         format!("{name}:{line}: '{}': {}", shown(words), problem.text)
                     }
-                    None => format!("{name}: {}{}", problem.text, config.sums()),
+                    None => {
+                        let passed_over = passed_over(text);
+                        format!("{name}: {}{}{passed_over}", problem.text, config.sums())
+                    }
                 },
             ),
         })
@@ -236,14 +239,34 @@ fn shown(line: &str) -> String {
     text
 }
 
+/// Whether a section's lines are the pool's.
+fn is_ours(section: &str) -> bool {
+    let name = section.trim_start_matches('[').trim_end_matches(']');
+    matches!(name.trim(), "pool" | "allocator")
+}
+
+/// What a problem of the whole file may come from: a section of another's, or one that is misspelt.
+fn passed_over(text: &str) -> String {
+    let mut lines = (1..).zip(text.lines().map(str::trim));
+    match lines.find(|(_, line)| line.starts_with('[') && !is_ours(line)) {
+        Some((number, line)) => {
+            let line = shown(line);
+            format!(
+                "; line {number}: what follows '{line}' is passed over, not [pool] or [allocator]"
+            )
+        }
+        None => String::new(),
+    }
+}
+
 /// Line number and text of the class with this index: of its own line, or that of its preset.
 fn class_line(text: &str, class: usize) -> Option<(usize, &str)> {
     let mut ours = true;
     let mut at = 0;
     for (number, line) in text.lines().enumerate() {
         let line = line.trim();
-        if let Some(section) = line.strip_prefix('[') {
-            ours = matches!(section.trim_end_matches(']').trim(), "pool" | "allocator");
+        if line.starts_with('[') {
+            ours = is_ours(line);
         } else if let (true, Some((key, value))) = (ours, line.split_once('=')) {
             at += match key.trim() {
                 "class" => 1,
