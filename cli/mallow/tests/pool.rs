@@ -500,6 +500,12 @@ fn the_page_says_what_the_plan_says() {
     assert_eq!(asked(&address, &large).0, "413 Content Too Large");
     let other = asked(&address, "GET / HTTP/1.1\r\nHost: example.org\r\n\r\n");
     assert_eq!(other.0, "403 Forbidden");
+    // Browsers open connections that they do not use yet.
+    let idle = std::net::TcpStream::connect(&address).unwrap();
+    let start = std::time::Instant::now();
+    assert_eq!(post("pool_size=1M\nclass=16,100\n").0, "200 OK");
+    assert!(start.elapsed().as_secs() < 3, "{:?}", start.elapsed());
+    drop(idle);
     // A second one at the same port is refused, with the reason.
     let port = address.rsplit(':').next().unwrap();
     let second = mallow(&["pool", "page", "--port", port]);

@@ -169,8 +169,9 @@ pub fn main(matches: &ArgMatches) -> Result<u8, Failure> {
         .map_err(|e| failed("cannot listen at", e))?;
     println!("http://{address}/");
     for stream in listener.incoming() {
-        // A browser that goes away in the middle is no concern of ours.
-        let _ = stream.and_then(serve);
+        // Browsers open connections that they do not use yet, and none is to wait for these. One that
+        // goes away in the middle is no concern of ours.
+        std::thread::spawn(|| stream.and_then(serve));
     }
     Ok(0)
 }
