@@ -84,7 +84,7 @@ MALLOW_INTERNAL void api_parting_ends(void) {
 // handler of fork has run, has its own; in a sandbox that question may not be allowed.
 static bool control_owns_memory(const struct process *process) {
     const pid_t id = process->worker.process_id;
-    return id == getpid() ||
+    return id == os_process_number() ||
            (id != 0 && !worker_is_barred(&process->worker) && os_thread_is_apart_from(id));
 }
 

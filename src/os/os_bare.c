@@ -94,6 +94,10 @@ MALLOW_INTERNAL void os_bare_fork_child(struct os_bare *bare) {
     atomic_store_explicit(&bare->number, 0, memory_order_relaxed);
 }
 
+// libc's, by the name that no program may have: `clone` is what many a function is called that
+// copies something, and a program's own comes first.
+extern int __clone(int (*function)(void *argument), void *stack, int flags, void *argument, ...);
+
 // What pthread_create asks for: there are sandboxes that let nothing else pass.
 #define BARE_FLAGS                                                                                 \
     (CLONE_VM | CLONE_FS | CLONE_FILES | CLONE_SYSVSEM | CLONE_SIGHAND | CLONE_THREAD |            \
@@ -157,8 +161,8 @@ MALLOW_INTERNAL bool os_bare_start(struct os_bare *bare, void (*function)(void *
     bare->function = function;
     bare->argument = argument;
     bare_set_signals(&all, &blocked);
-    const int number = clone(bare_main, (void *)end, BARE_FLAGS, bare, &bare->number,
-                             (void *)pointer, &bare->number);
+    const int number = __clone(bare_main, (void *)end, BARE_FLAGS, bare, &bare->number,
+                               (void *)pointer, &bare->number);
     bare_set_signals(&blocked, NULL);
     return number > 0;
 }

@@ -8,11 +8,9 @@
 #include <signal.h>
 #include <stddef.h>
 #include <time.h>
-#include <unistd.h>
 
 #include "base/format.h"
 #include "os/os.h"
-#include "os/os_syscall.h"
 
 enum {
     THREAD_STATUS_BYTES = 4096,
@@ -41,7 +39,7 @@ MALLOW_INTERNAL uint32_t os_thread_number(void) {
 
 MALLOW_INTERNAL void os_thread_await_end(uint32_t thread) {
     for (unsigned round = 0; round < THREAD_END_ROUNDS; round++) {
-        if (os_syscall6(SYS_tgkill, getpid(), (long)thread, 0, 0, 0, 0) != 0) {
+        if (os_syscall6(SYS_tgkill, os_process_number(), (long)thread, 0, 0, 0, 0) != 0) {
             return;
         }
         os_pause(round);
@@ -144,7 +142,7 @@ MALLOW_INTERNAL uint64_t os_thread_rights(uint32_t thread) {
 MALLOW_INTERNAL bool os_thread_is_only(void) {
     char status[THREAD_STATUS_BYTES];
     // Of the first thread: a child by a bare clone does not know its own number.
-    if (!thread_read((uint32_t)getpid(), "/status", status, sizeof status)) {
+    if (!thread_read((uint32_t)os_process_number(), "/status", status, sizeof status)) {
         return false;
     }
     const char *const count = thread_field(status, "Threads:\t");
@@ -153,7 +151,7 @@ MALLOW_INTERNAL bool os_thread_is_only(void) {
 
 MALLOW_INTERNAL bool os_thread_is_apart_from(pid_t parent) {
     // 0: the same; 1 to 3: another, by an order of the kernel's.
-    return os_syscall6(SYS_kcmp, getpid(), parent, KCMP_VM, 0, 0, 0) > 0;
+    return os_syscall6(SYS_kcmp, os_process_number(), parent, KCMP_VM, 0, 0, 0) > 0;
 }
 
 MALLOW_INTERNAL bool os_thread_is_asleep(uint32_t thread) {

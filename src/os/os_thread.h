@@ -12,6 +12,12 @@
 #include <sys/types.h>
 
 #include "config.h"
+#include "os/os_syscall.h"
+
+// This process. Not by libc's function, in place of which a program may have one of its own.
+MALLOW_INLINE pid_t os_process_number(void) {
+    return (pid_t)os_syscall6(SYS_getpid, 0, 0, 0, 0, 0, 0);
+}
 
 // The kernel's number of the calling thread; 0: not known. No system call.
 MALLOW_INTERNAL uint32_t os_thread_number(void);

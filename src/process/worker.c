@@ -4,7 +4,6 @@
 
 #include <errno.h>
 #include <sched.h>
-#include <unistd.h>
 
 #include "os/os_syscall.h"
 #include "os/os_thread.h"
@@ -18,7 +17,7 @@ enum {
 #define WORKER_LIMIT_BYTES_MIN ((size_t)1 << 30)
 
 MALLOW_INTERNAL void worker_begin(struct worker *worker) {
-    worker->process_id = getpid();
+    worker->process_id = os_process_number();
     worker_adjust_trim(worker);
 }
 
@@ -97,9 +96,9 @@ static bool worker_ends(struct worker *worker, unsigned *quiet) {
 static void worker_main(void *argument) {
     struct worker *const worker = argument;
     unsigned quiet = 0;
-    if (getpid() != worker->process_id) {
+    if (os_process_number() != worker->process_id) {
         // A child by vfork has begun it: it must hold no lock when that child ends.
-        atomic_store_explicit(&worker->retry_ms, worker_now_ms() + WORKER_RETRY_FIRST_MS,
+        atomic_store_explicit(&worker->retry_ms, worker_thread_ms() + WORKER_RETRY_FIRST_MS,
                               memory_order_relaxed);
         return;
     }
@@ -178,7 +177,7 @@ MALLOW_INTERNAL void worker_poll(struct worker *worker, bool may_step) {
 
 // In a child by vfork, say: the thread is its parent's.
 static bool worker_is_anothers(const struct worker *worker) {
-    return worker->process_id != 0 && worker->process_id != getpid();
+    return worker->process_id != 0 && worker->process_id != os_process_number();
 }
 
 MALLOW_INTERNAL void worker_stop(struct worker *worker, bool for_good) {
@@ -257,6 +256,6 @@ MALLOW_INTERNAL void worker_fork_child(struct worker *worker) {
     // A child that soon executes another program needs none: the next free that adds to what is
     // kept raises it.
     atomic_store_explicit(&worker->os->work, 0, memory_order_relaxed);
-    worker->process_id = getpid();
+    worker->process_id = os_process_number();
     worker_adjust_trim(worker);
 }

@@ -21,6 +21,7 @@
 #define MALLOW_PROCESS_WORKER_H
 
 #include <sys/types.h>
+#include <time.h>
 
 #include "arena/arena.h"
 #include "arena/huge.h"
@@ -123,6 +124,11 @@ MALLOW_INTERNAL bool worker_tick(struct worker *worker);
 MALLOW_INTERNAL void worker_step(struct worker *worker, const struct heap *mine);
 
 MALLOW_INTERNAL uint64_t worker_now_ms(void);
+
+// The same for the thread, and any clock: by a system call, as what comes in place of libc's
+// function (libfaketime's) has thread-local storage of its own, which the thread has not.
+MALLOW_INTERNAL uint64_t worker_thread_ms(void);
+MALLOW_INTERNAL struct timespec worker_clock(clockid_t clock);
 
 // ---- worker_promote.c: between looks ------------------------------------------------------------
 

@@ -26,8 +26,7 @@ enum {
 
 // The clock of the kernel's ticks is too coarse for what a promotion takes.
 static uint64_t promote_now_us(void) {
-    struct timespec now = {0, 0};
-    (void)clock_gettime(CLOCK_MONOTONIC, &now);
+    const struct timespec now = worker_clock(CLOCK_MONOTONIC);
     return (uint64_t)now.tv_sec * 1000000 + (uint64_t)now.tv_nsec / 1000;
 }
 

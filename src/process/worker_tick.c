@@ -15,11 +15,25 @@ enum {
 // As little as this is left alone: a thread costs more.
 #define WORKER_FLOOR_BYTES ((size_t)256 << 10)
 
+MALLOW_INTERNAL struct timespec worker_clock(clockid_t clock) {
+    struct timespec now = {0, 0};
+    (void)os_syscall6(SYS_clock_gettime, clock, (long)(uintptr_t)&now, 0, 0, 0, 0);
+    return now;
+}
+
+static uint64_t worker_milliseconds(struct timespec time) {
+    return (uint64_t)time.tv_sec * 1000 + (uint64_t)time.tv_nsec / 1000000;
+}
+
+MALLOW_INTERNAL uint64_t worker_thread_ms(void) {
+    return worker_milliseconds(worker_clock(CLOCK_MONOTONIC_COARSE));
+}
+
 // The clock of the kernel's ticks, which is read without a system call whatever the hardware.
 MALLOW_INTERNAL uint64_t worker_now_ms(void) {
     struct timespec now = {0, 0};
     (void)clock_gettime(CLOCK_MONOTONIC_COARSE, &now);
-    return (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000;
+    return worker_milliseconds(now);
 }
 
 static size_t worker_kept_bytes(const struct worker *worker) {
@@ -39,7 +53,7 @@ static void worker_count(struct worker *worker, size_t bytes) {
 // A round over the slabs, broken off when the thread is asked to end. *pending: slabs left for
 // later ones.
 static void worker_purge_holes(struct worker *worker, size_t *pending) {
-    const struct heap_holes_way way = {worker_now_ms(), NULL, WORKER_PATIENCE, UINT32_MAX,
+    const struct heap_holes_way way = {worker_thread_ms(), NULL, WORKER_PATIENCE, UINT32_MAX,
                                        os_thread_is_asleep, 0};
     size_t slice = 0;
     heap_holes_begin(&worker->holes);
