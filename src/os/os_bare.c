@@ -11,6 +11,7 @@
 #include "base/bits.h"
 #include "os/os.h"
 #include "os/os_syscall.h"
+#include "os/os_thread.h"
 
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 #define BARE_IS_KNOWN 1
@@ -36,8 +37,14 @@ MALLOW_INTERNAL void os_bare_await(struct os_bare *bare) {
             return;
         }
         // Not of the private kind: the kernel wakes whoever waits for a thread's end by the other.
-        (void)os_syscall6(SYS_futex, (long)(uintptr_t)&bare->number, FUTEX_WAIT, (long)number,
-                          (long)(uintptr_t)&time, 0, 0);
+        const long error = os_syscall6(SYS_futex, (long)(uintptr_t)&bare->number, FUTEX_WAIT,
+                                       (long)number, (long)(uintptr_t)&time, 0, 0);
+        if (error == -ETIMEDOUT &&
+            os_syscall6(SYS_tgkill, os_process_number(), (long)number, 0, 0, 0, 0) == -ESRCH) {
+            // It is our parent's: a child by a bare clone that has its parent's number, as the
+            // first of another namespace has, does not know that it is one.
+            return;
+        }
     }
 }
 

@@ -220,7 +220,8 @@ MALLOW_INTERNAL void worker_part(struct worker *worker) {
 MALLOW_INTERNAL void worker_rejoin(struct worker *worker) {
     if (!worker_is_anothers(worker)) {
         os_lock_take(&worker->lock);
-        worker->parting_count--;
+        // 0: this is a child by fork, in a handler that has interrupted the call.
+        worker->parting_count -= worker->parting_count != 0;
         os_lock_drop(&worker->lock);
     }
 }
@@ -250,7 +251,9 @@ MALLOW_INTERNAL void worker_fork_child(struct worker *worker) {
     os_lock_renew(&worker->lock);
     os_bare_fork_child(&worker->bare);
     worker->parting_count = 0;
-    atomic_store_explicit(&worker->state, WORKER_NONE, memory_order_relaxed);
+    if (!os_lock_is_mine(&worker->lock)) { // else it has interrupted who sets it next
+        atomic_store_explicit(&worker->state, WORKER_NONE, memory_order_relaxed);
+    }
     atomic_store_explicit(&worker->stepping, 0, memory_order_relaxed);
     atomic_store_explicit(&worker->number, 0, memory_order_relaxed);
     // A child that soon executes another program needs none: the next free that adds to what is

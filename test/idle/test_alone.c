@@ -3,7 +3,7 @@
 // pthread_exit in main, forking in a signal's handler that has interrupted a fork, setuid for all of it. The
 // thread of ours does not stand in the way.
 //
-//   idle_alone idle|single|unshare|setns|often|files|cancelled|end|forks|vfork|rights|rights_late
+//   idle_alone idle|single|unshare|setns|often|files|cancelled|end|forks|vfork|rights|rights_late|interrupted|namesake
 #include "idle.h"
 
 #include <dirent.h>
@@ -12,7 +12,10 @@
 #include <sched.h>
 #include <signal.h>
 #include <stdlib.h>
+#include <sys/prctl.h>
 #include <sys/single_threaded.h>
+#include <sys/syscall.h>
+#include <sys/time.h>
 #include <sys/wait.h>
 
 static void have_a_thread(void)
@@ -167,6 +170,72 @@ static void fork_in_forks(void)
     CHECK(signal(SIGUSR1, SIG_IGN) != SIG_ERR && kill(sender, SIGKILL) == 0, "the sender");
 }
 
+// A child by a handler that has interrupted unshare, where that goes on: it may have a thread again.
+static volatile sig_atomic_t is_child;
+static volatile pid_t handlers_child;
+
+static void fork_once(int number)
+{
+    (void)number;
+    if (handlers_child == 0) {
+        handlers_child = fork();
+        is_child = handlers_child == 0;
+        handlers_child = is_child ? -1 : handlers_child;
+    }
+}
+
+static void fork_in_unshare(void)
+{
+    CHECK(signal(SIGALRM, fork_once) != SIG_ERR, "signal");
+    for (unsigned round = 0; round < 20; round++) {
+        have_a_thread();
+        handlers_child = 0;
+        const struct itimerval soon = {.it_value = {.tv_usec = 1 + (suseconds_t)round}};
+        CHECK(setitimer(ITIMER_REAL, &soon, NULL) == 0, "setitimer");
+        do {
+            (void)unshare(CLONE_PARENT); // refused
+        } while (handlers_child == 0);
+        if (is_child != 0) {
+            have_a_thread();
+            _exit(0);
+        }
+        int status = 1;
+        while (waitpid(handlers_child, &status, 0) == -1 && errno == EINTR) {
+        }
+        CHECK(status == 0, "round %u: the child: %x", round, (unsigned)status);
+    }
+}
+
+// The first process of a namespace has number 1, and so has a child of its own in the next one: by a system
+// call without libc it has what its parent knows of a thread, and would wait for that one's end.
+static void have_a_namesake(void)
+{
+    if (geteuid() != 0 || unshare(CLONE_NEWPID) != 0) {
+        exit(77);
+    }
+    const pid_t first = fork();
+    if (first == 0) {
+        have_a_thread();
+        const pid_t second = (pid_t)syscall(SYS_clone, CLONE_NEWPID | SIGCHLD, NULL, NULL, NULL, NULL);
+        if (second == 0) {
+            _exit(prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0 ? 0 : 1);
+        }
+        int status = 1;
+        CHECK(second > 0 && waitpid(second, &status, 0) == second, "clone: errno %d", errno);
+        _exit(status == 0 ? 0 : 1);
+    }
+    int status = 1;
+    pid_t ended = 0;
+    for (unsigned i = 0; i < 500 && ended == 0; i++) { // first processes ignore an alarm
+        (void)usleep(20000);
+        ended = waitpid(first, &status, WNOHANG);
+    }
+    if (ended == 0) {
+        (void)kill(first, SIGKILL);
+    }
+    CHECK(first > 0 && ended == first && status == 0, "a namesake waits");
+}
+
 // A child by vfork that frees much does not take the thread with it: its parent's comes when it is due.
 static void free_in_vfork(void)
 {
@@ -296,6 +365,10 @@ int main(int count, char **arguments)
         fork_in_forks();
     } else if (strcmp(what, "vfork") == 0) {
         free_in_vfork();
+    } else if (strcmp(what, "interrupted") == 0) {
+        fork_in_unshare();
+    } else if (strcmp(what, "namesake") == 0) {
+        have_a_namesake();
     } else if (strncmp(what, "rights", 6) == 0) {
         give_up_rights(strcmp(what, "rights_late") == 0);
     } else if (strcmp(what, "change_rights") == 0) {
