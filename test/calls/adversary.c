@@ -160,7 +160,7 @@ typedef int thread_clone(int (*body)(void *), void *stack, int flags, void *argu
 static _Thread_local bool thread_is_ours;
 static thread_clone *next_clone;
 
-int clone(int (*body)(void *), void *stack, int flags, void *argument, ...) {
+int __clone(int (*body)(void *), void *stack, int flags, void *argument, ...) {
     va_list list;
     va_start(list, argument);
     pid_t *const parent = va_arg(list, pid_t *);
@@ -208,7 +208,7 @@ static void helper_start(bool counted) {
     enum { COUNT = 300, SIZE = 65 << 10 };
     static void *blocks[COUNT];
     thread_is_ours = counted; // libc's own functions
-    *(void **)&next_clone = counted ? dlsym(RTLD_NEXT, "clone") : NULL;
+    *(void **)&next_clone = counted ? dlsym(RTLD_NEXT, "__clone") : NULL;
     for (size_t i = 0; i < COUNT; i++) {
         blocks[i] = counted ? counted_malloc(SIZE) : malloc(SIZE);
         memset(blocks[i], 1, 1);

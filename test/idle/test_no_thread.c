@@ -20,7 +20,7 @@ enum { FILL = 64 << 20, SLACK_KIB = 4000 };
 static atomic_int failures_left;
 static atomic_int failures;
 
-int clone(int (*body)(void *), void *stack, int flags, void *argument, ...)
+int __clone(int (*body)(void *), void *stack, int flags, void *argument, ...)
 {
     if (atomic_load(&failures_left) > 0) {
         atomic_fetch_sub(&failures_left, 1);
@@ -35,7 +35,7 @@ int clone(int (*body)(void *), void *stack, int flags, void *argument, ...)
     pid_t *const child = va_arg(list, pid_t *);
     va_end(list);
     int (*real)(int (*)(void *), void *, int, void *, ...) = NULL;
-    *(void **)&real = dlsym(RTLD_NEXT, "clone");
+    *(void **)&real = dlsym(RTLD_NEXT, "__clone");
     return real(body, stack, flags, argument, parent, pointer, child);
 }
 
