@@ -52,8 +52,8 @@ MALLOW_INTERNAL void os_bare_await(struct os_bare *bare) {
 
 #include <pthread.h>
 
-// In a fork's child the sanitizer's run-time still knows the parent's threads, and stops the program
-// when a new one is given the memory of one of those.
+// In a fork's child the sanitizer's run-time still knows the parent's threads, and stops the
+// program when a new one is given the memory of one of those.
 static _Atomic(bool) bare_is_child;
 
 MALLOW_INTERNAL void os_bare_fork_child(struct os_bare *bare) {

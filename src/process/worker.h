@@ -28,6 +28,7 @@
 #include "arena/promote.h"
 #include "heap/heap_holes.h"
 #include "os/os_bare.h"
+#include "os/os_syscall.h"
 
 #define MALLOW_TICK_MS 400U
 
@@ -128,7 +129,11 @@ MALLOW_INTERNAL uint64_t worker_now_ms(void);
 // The same for the thread, and any clock: by a system call, as what comes in place of libc's
 // function (libfaketime's) has thread-local storage of its own, which the thread has not.
 MALLOW_INTERNAL uint64_t worker_thread_ms(void);
-MALLOW_INTERNAL struct timespec worker_clock(clockid_t clock);
+MALLOW_INLINE struct timespec worker_clock(clockid_t clock) {
+    struct timespec now = {0, 0};
+    (void)os_syscall6(SYS_clock_gettime, clock, (long)(uintptr_t)&now, 0, 0, 0, 0);
+    return now;
+}
 
 // ---- worker_promote.c: between looks ------------------------------------------------------------
 

@@ -15,12 +15,6 @@ enum {
 // As little as this is left alone: a thread costs more.
 #define WORKER_FLOOR_BYTES ((size_t)256 << 10)
 
-MALLOW_INTERNAL struct timespec worker_clock(clockid_t clock) {
-    struct timespec now = {0, 0};
-    (void)os_syscall6(SYS_clock_gettime, clock, (long)(uintptr_t)&now, 0, 0, 0, 0);
-    return now;
-}
-
 static uint64_t worker_milliseconds(struct timespec time) {
     return (uint64_t)time.tv_sec * 1000 + (uint64_t)time.tv_nsec / 1000000;
 }
