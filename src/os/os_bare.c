@@ -40,7 +40,8 @@ MALLOW_INTERNAL void os_bare_await(struct os_bare *bare) {
         const long error = os_syscall6(SYS_futex, (long)(uintptr_t)&bare->number, FUTEX_WAIT,
                                        (long)number, (long)(uintptr_t)&time, 0, 0);
         if (error == -ETIMEDOUT &&
-            os_syscall6(SYS_tgkill, os_process_number(), (long)number, 0, 0, 0, 0) == -ESRCH) {
+            os_syscall6(SYS_tgkill, os_process_number(), (long)number, 0, 0, 0, 0) == -ESRCH &&
+            os_bare_number(bare) == number) { // else it has just ended
             // It is our parent's: a child by a bare clone that has its parent's number, as the
             // first of another namespace has, does not know that it is one.
             return;
