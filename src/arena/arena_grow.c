@@ -21,6 +21,7 @@ enum {
 };
 
 #define ARENA_BATCH_BYTES ((size_t)ARENA_HEADER_BATCH_SLICES << MALLOW_SLICE_SHIFT)
+#define ARENA_PLACE_BYTES (4 * ARENA_BATCH_BYTES) // the primary arena begins a quarter into so much
 
 static_assert(ARENA_HEADER_BATCH_SLICES * sizeof(struct slab) % ARENA_TABLE_ALIGN == 0,
               "headers are committed in whole pages of any size");
@@ -99,15 +100,17 @@ static void arena_trim_space(struct arena *arena, struct os *os, uintptr_t start
     arena->space_end = end;
 }
 
-// Address space for `bytes` of blocks at a multiple of `base_align`, with `head_bytes` before it.
+// Address space for `bytes` of blocks, `base_offset` beyond a multiple of `base_align`, with
+// `head_bytes` before it.
 static uintptr_t arena_reserve_space(struct arena *arena, struct os *os, size_t head_bytes,
-                                     size_t bytes, size_t base_align) {
+                                     size_t bytes, size_t base_align, size_t base_offset) {
     const size_t total = head_bytes + bytes + base_align;
     const uintptr_t address = os_reserve(os, total, os->page_bytes);
     if (address == 0) {
         return 0;
     }
-    const uintptr_t base = bits_align_up(address + head_bytes, base_align);
+    const uintptr_t base =
+        bits_align_up(address + head_bytes - base_offset, base_align) + base_offset;
     arena->space_address = address;
     arena->space_end = address + total;
     // Of the primary arena, at start, that is two calls for a few megabytes that cost nothing.
@@ -135,11 +138,15 @@ MALLOW_INTERNAL enum arena_reserved arena_reserve(struct arena *arena, struct os
                                                   bool masked) {
     const size_t slice_count = bytes >> MALLOW_SLICE_SHIFT;
     const struct arena_layout layout = arena_layout_of(slice_count);
-    // Whole batches of headers lie side by side, also where the table wraps round.
+    // Whole batches of headers lie side by side, also where the table wraps round; and where that
+    // may be confined, the first few in a part of it that is hardly larger (arena_header_part).
+    const bool offset = masked && !os->wants_giant && bytes > ARENA_PLACE_BYTES;
     const size_t base_align = !masked           ? MALLOW_CHUNK_BYTES
                               : os->wants_giant ? OS_GIANT_BYTES
+                              : offset          ? ARENA_PLACE_BYTES
                                                 : bits_min(bytes, ARENA_BATCH_BYTES);
-    const uintptr_t base = arena_reserve_space(arena, os, layout.total_bytes, bytes, base_align);
+    const uintptr_t base = arena_reserve_space(arena, os, layout.total_bytes, bytes, base_align,
+                                               offset ? ARENA_BATCH_BYTES : 0);
     if (base == 0) {
         return ARENA_NO_SPACE;
     }
@@ -159,10 +166,10 @@ MALLOW_INTERNAL enum arena_reserved arena_reserve(struct arena *arena, struct os
     // about. They become writable in batches.
     const bool readable = os_commit_readable(os, headers, layout.header_bytes);
     if (masked) { // the primary arena's is large, and at start a call more is nothing
-        os_leave_undumped(os, address, layout.total_bytes + bytes);
+        os_leave_undumped(os, arena->space_address, arena->space_end - arena->space_address);
     }
     if (!readable || !arena_commit_headers(arena, os, 1)) {
-        (void)os_unmap(os, address, layout.total_bytes + bytes);
+        (void)os_unmap(os, arena->space_address, arena->space_end - arena->space_address);
         os_charge_release(os, arena_header_charge(arena));
         arena->header_slices = 0;
         arena->remote_slices = 0;
@@ -176,7 +183,7 @@ MALLOW_INTERNAL enum arena_reserved arena_reserve(struct arena *arena, struct os
 }
 
 MALLOW_INTERNAL bool arena_reserve_again(struct arena *arena, struct os *os, size_t bytes) {
-    const uintptr_t base = arena_reserve_space(arena, os, 0, bytes, MALLOW_CHUNK_BYTES);
+    const uintptr_t base = arena_reserve_space(arena, os, 0, bytes, MALLOW_CHUNK_BYTES, 0);
     if (base != 0) {
         arena_begin(arena, base, bytes >> MALLOW_SLICE_SHIFT);
     }

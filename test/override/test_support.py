@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: MIT
 """The harness itself: what it must refuse, above all a preload that silently failed."""
 import os
+import pathlib
 
-from support import Config, OverrideCase, ScenarioError, check_reports, CORE_SYMBOLS
+from support import Config, OverrideCase, ScenarioError, check_reports, wait_until, CORE_SYMBOLS
 
 
 def report(exe, **changes):
@@ -35,8 +36,9 @@ class Harness(OverrideCase):
     def test_the_preloaded_side_is_preloaded_and_the_other_is_not(self):
         def scenario(side):
             process = side.start(["/bin/sleep", "60"])
-            with open(f"/proc/{process.pid}/environ", "rb") as file:
-                preloaded = Config.preload.encode() in file.read()
+            environment = pathlib.Path(f"/proc/{process.pid}/environ")
+            wait_until(environment.read_bytes, "the environment, which the kernel sets late")
+            preloaded = Config.preload.encode() in environment.read_bytes()
             side.stop(process)
             return preloaded == side.preload
         self.assertTrue(self.both(scenario))

@@ -426,6 +426,24 @@ CASE(the_part_of_the_headers_that_stays_holds_all_slices_and_none_in_its_first_s
     }
 }
 
+// Wherever the kernel has put it: in one place of 256, say, 64 MiB of headers would stay.
+CASE(of_an_arena_with_little_in_use_few_headers_stay) {
+    uintptr_t between[64]; // so that the next lies elsewhere
+    for (unsigned i = 0; i < 64; i++) {
+        struct arena_set large = {.trim_slices = SIZE_MAX};
+        arena_set_init(&large, &world.os, &world.meta, &world.map, (size_t)1 << 30);
+        assert_non_null(arena_take(&large, MALLOW_CHUNK_SLICES, 1).slab);
+        arena_confine(&large, (size_t)64 << 20);
+        const struct arena_part part = arena_header_part(&large.primary);
+        assert_true(part.count != 0 && part.count <= 1024);
+        arena_world_unmap(&world.os, &large.primary);
+        between[i] = os_reserve(&world.os, MALLOW_CHUNK_BYTES, world.os.page_bytes);
+    }
+    for (unsigned i = 0; i < 64; i++) {
+        assert_true(os_unmap(&world.os, between[i], MALLOW_CHUNK_BYTES));
+    }
+}
+
 CASE(headers_that_are_not_needed_are_given_back_and_are_no_longer_the_arenas) {
     struct arena_set large = {.trim_slices = SIZE_MAX};
     arena_set_init(&large, &world.os, &world.meta, &world.map, (size_t)1 << 30);
@@ -590,6 +608,7 @@ int main(void) {
         ARENA_CASE(where_every_call_grows_every_other_one_can_prepare_the_tables),
         ARENA_CASE(a_limit_that_comes_late_leaves_what_is_in_use_and_a_share),
         ARENA_CASE(the_part_of_the_headers_that_stays_holds_all_slices_and_none_in_its_first_slot),
+        ARENA_CASE(of_an_arena_with_little_in_use_few_headers_stay),
         ARENA_CASE(headers_that_are_not_needed_are_given_back_and_are_no_longer_the_arenas),
         ARENA_CASE(an_arena_without_headers_is_not_tried_again_at_half_the_length),
         ARENA_CASE(several_secondary_arenas_are_told_apart),
