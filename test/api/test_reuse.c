@@ -44,7 +44,7 @@ static void the_next_block_of_a_size_fills_a_hole(void **state)
         }
         CHECK(is_hole, "size %zu: another place", sizes[i]);
         // What has a mapping of its own may have to be mapped again.
-        CHECK(stats().committed_bytes == before || sizes[i] > MIB, "size %zu: new memory", sizes[i]);
+        CHECK(stats().committed_bytes <= before || sizes[i] > MIB, "size %zu: new memory", sizes[i]);
         for (size_t k = 90; k < 100; k++) {
             mw_free(blocks[k]);
         }
@@ -73,7 +73,7 @@ static void neighbours_become_one_hole_whichever_is_freed_first(void **state)
         }
         unsigned char *const again = mw_malloc((size_t)PIECES * PIECE);
         memset(again, (int)round, (size_t)PIECES * PIECE);
-        CHECK(stats().committed_bytes == before, "round %u: new memory", round);
+        CHECK(stats().committed_bytes <= before, "round %u: new memory", round);
         mw_free(again);
         mw_free(behind);
     }
