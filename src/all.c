@@ -44,6 +44,7 @@
 
 #include "arena/chunk_map.c"
 #include "arena/reserve.c"
+#include "arena/arena_leave.c"
 #include "arena/arena.c"
 #include "arena/arena_grow.c"
 #include "arena/arena_secondary.c"

@@ -96,7 +96,7 @@
 #define MALLOW_CROWD_HEAPS 8U         // from so many on, classes of a heap share slabs (heap_seat)
 #define MALLOW_LEND_SLABS 128U        // heaps of fewer slabs, which a cache may hold, lend none
 #define MALLOW_HUGE_CACHE_COUNT 64U   // pieces of freed huge blocks kept
-#define MALLOW_PURGE_SLICES 4U        // given back to the OS with the arena's lock held
+#define MALLOW_PURGE_SLICES 16U       // given back to the OS at once while the program is idle
 #define MALLOW_UNMAP_BYTES ((size_t)1 << 20) // the same of freed huge blocks
 
 // Free memory of one kind, kept, that is worth looking after while the program is idle.

@@ -369,6 +369,20 @@ MALLOW_INLINE void arena_end_give_locked(struct arena_set *set, struct arena *ar
     }
 }
 
+static void arena_set_late_locked(struct arena_set *set, struct slab *late, unsigned late_count) {
+    __atomic_store_n(&set->late, late, __ATOMIC_RELAXED);
+    __atomic_store_n(&set->late_count, late_count, __ATOMIC_RELAXED);
+}
+
+// Slots in which nothing begins: a span's length is kept where a slab has its room, and which one
+// is next where a slab has its queue.
+static MALLOW_NOINLINE void arena_put_off_locked(struct arena_set *set, struct slab *slab,
+                                                 unsigned slice_count) {
+    slab->room_count = (uint16_t)slice_count;
+    slab->next = set->late;
+    arena_set_late_locked(set, slab, set->late_count + 1);
+}
+
 MALLOW_INTERNAL void arena_give(struct arena_set *set, struct slab *slab, unsigned slice_count) {
     struct reserve_chunk *const reserved = reserve_chunk_of(set, slab);
     if (unlikely(reserved != NULL)) {
@@ -378,6 +392,11 @@ MALLOW_INTERNAL void arena_give(struct arena_set *set, struct slab *slab, unsign
         return;
     }
     os_lock_take_here(&set->lock);
+    if (unlikely(slab == set->visited)) {
+        arena_put_off_locked(set, slab, slice_count);
+        os_lock_drop_here(&set->lock);
+        return;
+    }
     struct arena *const arena = arena_of_slot_locked(set, slab);
     const size_t slice = arena_slice_of(arena, slab);
     const unsigned chunk_index = (unsigned)(slice / MALLOW_CHUNK_SLICES);
@@ -388,13 +407,6 @@ MALLOW_INTERNAL void arena_give(struct arena_set *set, struct slab *slab, unsign
     os_lock_drop_here(&set->lock);
 }
 
-static void arena_set_late_locked(struct arena_set *set, struct slab *late, unsigned late_count) {
-    __atomic_store_n(&set->late, late, __ATOMIC_RELAXED);
-    __atomic_store_n(&set->late_count, late_count, __ATOMIC_RELAXED);
-}
-
-// Slots in which nothing begins: a span's length is kept where a slab has its room, and which one
-// is next where a slab has its queue.
 MALLOW_INTERNAL MALLOW_NOINLINE void arena_put_off(struct arena_set *set, struct slab *slab,
                                                    unsigned slice_count) {
     if (unlikely(reserve_chunk_of(set, slab) != NULL) ||
@@ -403,16 +415,15 @@ MALLOW_INTERNAL MALLOW_NOINLINE void arena_put_off(struct arena_set *set, struct
         return;
     }
     os_lock_take_here(&set->lock);
-    slab->room_count = (uint16_t)slice_count;
-    slab->next = set->late;
-    arena_set_late_locked(set, slab, set->late_count + 1);
+    arena_put_off_locked(set, slab, slice_count);
     os_lock_drop_here(&set->lock);
 }
 
-MALLOW_INTERNAL MALLOW_NOINLINE void arena_give_late(struct arena_set *set) {
+MALLOW_INTERNAL MALLOW_NOINLINE bool arena_give_late(struct arena_set *set) {
     os_lock_take_here(&set->lock);
     struct slab *const slab = set->late;
-    if (slab != NULL) {
+    const bool gives = slab != NULL && slab != set->visited;
+    if (gives) {
         struct arena *const arena = arena_of_slot_locked(set, slab);
         const size_t slice = arena_slice_of(arena, slab);
         const unsigned chunk_index = (unsigned)(slice / MALLOW_CHUNK_SLICES);
@@ -423,11 +434,11 @@ MALLOW_INTERNAL MALLOW_NOINLINE void arena_give_late(struct arena_set *set) {
         arena_end_give_locked(set, arena, slab, slab->room_count, dirty);
     }
     os_lock_drop_here(&set->lock);
+    return gives;
 }
 
 MALLOW_INTERNAL MALLOW_NOINLINE void arena_give_late_all(struct arena_set *set) {
-    while (arena_is_late(set)) {
-        arena_give_late(set);
+    while (arena_is_late(set) && arena_give_late(set)) {
     }
 }
 
@@ -560,6 +571,9 @@ MALLOW_INTERNAL size_t arena_purge_some(struct arena_set *set, size_t bytes) {
          arena = arena->next) {
         released += arena_purge_locked(set, arena, bytes - released);
     }
+    if (released < bytes) {
+        released += arena_await_leaving_locked(set);
+    }
     os_lock_drop(&set->lock);
     return released;
 }
@@ -567,7 +581,8 @@ MALLOW_INTERNAL size_t arena_purge_some(struct arena_set *set, size_t bytes) {
 MALLOW_INTERNAL size_t arena_purge_all(struct arena_set *set) {
     arena_give_late_all(set);
     os_lock_take(&set->lock);
-    size_t released =
+    size_t released = arena_await_leaving_locked(set);
+    released +=
         set->primary.slice_count != 0 ? arena_purge_locked(set, &set->primary, SIZE_MAX) : 0;
     struct arena *next;
     for (struct arena *arena = set->secondary; arena != NULL; arena = next) {
@@ -607,4 +622,5 @@ MALLOW_INTERNAL void arena_fork_child(struct arena_set *set) {
     os_lock_renew(&set->meta->lock);
     os_lock_renew(&set->map->lock);
     os_lock_renew(&set->lock);
+    arena_leave_fork_child(set);
 }

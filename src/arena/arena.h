@@ -85,6 +85,14 @@ MALLOW_INLINE void arena_age_fail(struct arena_age *age) {
     }
 }
 
+// Free slices that somebody purges without the lock: nobody else's meanwhile (arena_leave.c).
+struct arena_leaving {
+    struct arena *arena; // NULL: none
+    unsigned chunk_index;
+    unsigned first;      // of the chunk's slices
+    unsigned count;
+};
+
 struct arena_set {
     struct os *os;
     struct meta *meta;
@@ -99,8 +107,11 @@ struct arena_set {
     bool trim_lifted;               // somebody gives back what is not needed: no such limit
     size_t dirty_low;               // fewest dirty slices since the last look; under lock
     size_t dirty_low_before;        // the same of the look before
+    struct arena_leaving leaving;   // under lock
     size_t debt_bytes;              // to be purged besides; written under lock, read by any
     struct slab *given;             // the span given last; under lock
+    struct slab *visited;           // of a span with pages that somebody purges without the lock:
+                                    // given up meanwhile it is late; under lock
     struct slab *late;              // of a span that is yet to be given, first of a list; NULL:
                                     // none; written under lock, read by any
     unsigned late_count;            // so many; written under lock, read by any
@@ -157,10 +168,10 @@ MALLOW_RACY_READ static __attribute__((unused)) bool arena_has_free(const struct
 }
 
 // Leaves that to a later call, unless so many spans are late already. Such a call gives one of
-// them, or all.
+// them, or all. False: there is none, or it is visited.
 enum { ARENA_LATE_SPANS = 4 };
 MALLOW_INTERNAL void arena_put_off(struct arena_set *set, struct slab *slab, unsigned slice_count);
-MALLOW_INTERNAL void arena_give_late(struct arena_set *set);
+MALLOW_INTERNAL bool arena_give_late(struct arena_set *set);
 MALLOW_INTERNAL void arena_give_late_all(struct arena_set *set);
 MALLOW_INLINE bool arena_is_late(const struct arena_set *set) {
     return __atomic_load_n(&set->late, __ATOMIC_RELAXED) != NULL;
@@ -239,8 +250,35 @@ MALLOW_INTERNAL size_t arena_purge_all(struct arena_set *set);
 MALLOW_INTERNAL size_t arena_idle_look(struct arena_set *set);
 
 // Purges dirty slices, those highest up first, until at least `bytes` are released or none is left;
-// bytes released. Holds the lock for MALLOW_PURGE_SLICES at a time, one system call.
+// bytes released. MALLOW_PURGE_SLICES at a time, one system call, for which the lock is not held.
+// One thread at a time.
 MALLOW_INTERNAL size_t arena_idle_purge(struct arena_set *set, size_t bytes);
+
+// Rounds of os_pause, some 50 ms: then whoever purges has gone.
+enum { ARENA_AWAIT_ROUNDS = 1024 };
+
+// ---- arena_leave.c: on its way back to the OS, without the lock ----
+
+// Takes a run of dirty slices, for the caller to purge; none leaves yet.
+MALLOW_INTERNAL void arena_leave_locked(struct arena_set *set, const struct arena_leaving *span);
+
+// Makes it free again: clean, or as it was.
+MALLOW_INTERNAL void arena_return_locked(struct arena_set *set, bool clean);
+
+// Keeps the span of `slab` from coming to another use until the next call, with NULL: the caller
+// purges pages of its free blocks without the lock, and does not know when it is given up.
+MALLOW_INTERNAL void arena_visit_span(struct arena_set *set, struct slab *slab);
+
+// Waits for what somebody else is just purging like that, but not for ever: a child that has been
+// made without our knowledge waits for a thread that it has not. Bytes released meanwhile. Lock
+// held, but for while it waits.
+MALLOW_INTERNAL size_t arena_await_leaving_locked(struct arena_set *set);
+
+// In the child of a fork, where whoever purged is not: its slices are free again, and no span is
+// visited.
+MALLOW_INTERNAL void arena_leave_fork_child(struct arena_set *set);
+
+// ----
 
 // Where somebody who looks at all slabs is: an arena, and a slice of it.
 struct arena_place {
@@ -346,6 +384,9 @@ MALLOW_INLINE void arena_split_locked(struct arena_set *set, uintptr_t address) 
         atomic_fetch_add_explicit(&set->split_count, 1, memory_order_relaxed);
     }
 }
+
+// The same without the lock.
+MALLOW_INTERNAL void arena_split(struct arena_set *set, uintptr_t address);
 
 // Commits more of `arena` so that a span of `slice_count` slices aligned to `align_slices` fits
 // behind what is committed, and takes it: at `*slice_out`. One system call, unless no other call

@@ -36,14 +36,15 @@ static bool idle_chunk_below(const struct chunk_map *map, unsigned end, unsigned
     return false;
 }
 
-// Purges the highest few of the dirty slices of the highest chunk below *end that has some. The
-// arena may be another than *end was of, with the same tables, of which fewer are mapped as yet.
-static size_t idle_purge_step_locked(struct arena_set *set, struct arena *arena, unsigned *end) {
+// The highest few of the dirty slices of the highest chunk below *end that has some, taken; false:
+// there are none. The arena may be another than *end was of, with the same tables, of which fewer
+// are mapped as yet.
+static bool idle_take_locked(struct arena_set *set, struct arena *arena, unsigned *end) {
     const unsigned below = (unsigned)bits_min(*end, arena->map.chunk_count);
     unsigned chunk_index;
     if (arena->slice_count == 0 || !idle_chunk_below(&arena->map, below, &chunk_index)) {
         *end = 0;
-        return 0;
+        return false;
     }
     const uint32_t dirty = chunk_map_chunk(&arena->map, chunk_index)->dirty_mask;
     const unsigned last = bits_highest(dirty);
@@ -56,10 +57,27 @@ static size_t idle_purge_step_locked(struct arena_set *set, struct arena *arena,
     while (first > 0 && last - first + 1 < most && (dirty >> (first - 1)) & 1U) {
         first--;
     }
-    const size_t released =
-        arena_purge_span_locked(set, arena, chunk_index, first, last - first + 1);
-    *end = released != 0 ? chunk_index + 1 : chunk_index; // refused: not again in this round
-    return released;
+    const struct arena_leaving span = {arena, chunk_index, first, last - first + 1};
+    arena_leave_locked(set, &span);
+    return true;
+}
+
+// Takes a few slices, purges them without the lock, and gives them back; bytes released. Nobody
+// waits for the kernel meanwhile, and a child that has been made without our knowledge finds the
+// lock free.
+static size_t idle_purge_step_locked(struct arena_set *set, struct arena *arena, unsigned *end) {
+    if (!idle_take_locked(set, arena, end)) {
+        return 0;
+    }
+    const struct arena_leaving span = set->leaving;
+    const size_t slice = (size_t)span.chunk_index * MALLOW_CHUNK_SLICES + span.first;
+    const size_t bytes = (size_t)span.count << MALLOW_SLICE_SHIFT;
+    os_lock_drop(&set->lock);
+    const bool clean = os_purge(set->os, arena->base + (slice << MALLOW_SLICE_SHIFT), bytes);
+    os_lock_take(&set->lock);
+    arena_return_locked(set, clean);
+    *end = clean ? span.chunk_index + 1 : span.chunk_index; // refused: not again in this round
+    return clean ? bytes : 0;
 }
 
 MALLOW_INTERNAL struct arena_place arena_idle_visit(struct arena_set *set, size_t *position) {
@@ -109,21 +127,15 @@ static struct arena *idle_next_locked(struct arena_set *set, const struct arena 
     return next != NULL ? next : &set->primary;
 }
 
-// Whether `arena` is still there: a secondary one may have been unmapped meanwhile.
-static bool idle_has_locked(const struct arena_set *set, const struct arena *arena) {
-    const struct arena *other = set->secondary;
-    while (other != NULL && other != arena) {
-        other = other->next;
-    }
-    return other != NULL || arena == &set->primary;
-}
-
+// With slices taken, a secondary arena is not wholly free, and stays; so does the one that is
+// purged next, as long as the lock is held between two steps.
 MALLOW_INTERNAL size_t arena_idle_purge(struct arena_set *set, size_t bytes) {
     size_t released = 0;
     os_lock_take(&set->lock);
-    struct arena *arena = idle_next_locked(set, NULL);
-    unsigned end = arena->map.chunk_count;
-    while (released < bytes) {
+    (void)arena_await_leaving_locked(set);
+    struct arena *arena = set->leaving.arena == NULL ? idle_next_locked(set, NULL) : NULL;
+    unsigned end = arena != NULL ? arena->map.chunk_count : 0;
+    while (arena != NULL && released < bytes) {
         released += idle_purge_step_locked(set, arena, &end);
         if (end == 0) {
             struct arena *const done = arena;
@@ -132,14 +144,6 @@ MALLOW_INTERNAL size_t arena_idle_purge(struct arena_set *set, size_t bytes) {
             if (done != &set->primary && done->free_slices == done->committed_slices) {
                 (void)arena_remove_locked(set, done);
             }
-        }
-        if (arena == NULL) {
-            break;
-        }
-        os_lock_drop(&set->lock); // whoever waits goes first
-        os_lock_take(&set->lock);
-        if (!idle_has_locked(set, arena)) {
-            break;
         }
     }
     os_lock_drop(&set->lock);

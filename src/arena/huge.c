@@ -540,10 +540,22 @@ MALLOW_INTERNAL void huge_settle(struct huge_set *set) {
     os_lock_drop(&set->map->lock);
 }
 
+// As arena_await_leaving_locked.
+static size_t huge_await_leaving_locked(struct huge_set *set) {
+    const size_t bytes = set->leaving.bytes;
+    for (unsigned round = 0; set->leaving.bytes != 0 && round < ARENA_AWAIT_ROUNDS; round++) {
+        os_lock_drop(&set->map->lock);
+        os_pause(round);
+        os_lock_take(&set->map->lock);
+    }
+    return set->leaving.bytes == 0 ? bytes : 0;
+}
+
 MALLOW_INTERNAL size_t huge_purge_all(struct huge_set *set) {
     huge_give_late(set);
     os_lock_take(&set->map->lock);
-    const size_t released = huge_cache_purge(&set->cache);
+    size_t released = huge_await_leaving_locked(set);
+    released += huge_cache_purge(&set->cache);
     huge_settle_charge_locked(set);
     os_lock_drop(&set->map->lock);
     return released;
@@ -556,16 +568,42 @@ MALLOW_INTERNAL size_t huge_idle_look(struct huge_set *set) {
     return idle;
 }
 
+// Takes a part of what is cached off it, and unmaps that without the lock, as arena_idle_purge.
+// What is gathered cannot be taken off, and seldom comes to that.
+static size_t huge_idle_step_locked(struct huge_set *set, size_t bytes) {
+    struct huge_cache *const cache = &set->cache;
+    if (cache->count == 0 || set->os->sealed) {
+        return huge_cache_purge_gathered(cache, bytes);
+    }
+    const struct huge_mapping end = huge_cache_cut_end(cache, bytes);
+    set->leaving = end;
+    os_lock_drop(&set->map->lock);
+    const bool gone = os_unmap(set->os, end.address, end.bytes);
+    os_lock_take(&set->map->lock);
+    set->leaving = huge_no_mapping;
+    if (!gone) {
+        huge_cache_put_back(cache, end);
+    }
+    return gone ? end.bytes : 0;
+}
+
 MALLOW_INTERNAL size_t huge_idle_purge(struct huge_set *set, size_t bytes) {
     size_t released = 0;
     size_t part = 1;
-    while (released < bytes && part != 0) {
-        os_lock_take(&set->map->lock);
-        part = huge_cache_purge_some(&set->cache,
-                                     bits_min(bytes - released, MALLOW_UNMAP_BYTES));
+    os_lock_take(&set->map->lock);
+    while (released < bytes && part != 0 && set->leaving.bytes == 0) { // one thread at a time
+        part = huge_idle_step_locked(set, bits_min(bytes - released, MALLOW_UNMAP_BYTES));
         huge_settle_charge_locked(set);
-        os_lock_drop(&set->map->lock);
         released += part;
     }
+    os_lock_drop(&set->map->lock);
     return released;
+}
+
+MALLOW_INTERNAL void huge_fork_child(struct huge_set *set) {
+    if (set->leaving.bytes != 0) {
+        huge_cache_put_back(&set->cache, set->leaving); // whoever was to unmap it is not here
+        set->leaving = huge_no_mapping;
+        huge_settle_charge_locked(set);
+    }
 }

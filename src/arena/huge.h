@@ -39,6 +39,7 @@ struct huge_set {
     struct huge *late;         // of freed blocks whose mappings are yet to be given; relaxed reads
     size_t late_bytes;         // of these mappings; relaxed reads
     struct huge_cache cache;
+    struct huge_mapping leaving; // what is being unmapped without the lock; of 0 bytes: nothing
     uint64_t live_count;
     uint64_t live_bytes;       // mapped bytes of live blocks
     uint64_t charged_bytes;    // live, late and cached, as charged; more during a call
@@ -136,9 +137,13 @@ MALLOW_INLINE uintptr_t huge_resize(struct huge_set *set, struct huge *huge, siz
 // whether the program still writes them whole.
 #define HUGE_BROAD_PROBE_SHARE 8U
 
-// As arena_idle_look and arena_idle_purge, of the cache.
+// As arena_idle_look and arena_idle_purge, of the cache. While another thread purges, this one does
+// nothing.
 MALLOW_INTERNAL size_t huge_idle_look(struct huge_set *set);
 MALLOW_INTERNAL size_t huge_idle_purge(struct huge_set *set, size_t bytes);
+
+// In the child of a fork: what was being unmapped is kept again.
+MALLOW_INTERNAL void huge_fork_child(struct huge_set *set);
 
 // Memory of freed blocks that is kept; relaxed.
 MALLOW_INLINE size_t huge_kept(const struct huge_set *set) {
@@ -184,7 +189,8 @@ MALLOW_INTERNAL void huge_lock_begins(struct huge_set *set);
 // Address space is limited from now on: none is kept ready. A few system calls.
 MALLOW_INTERNAL void huge_confine(struct huge_set *set);
 
-// Unmaps the cache, in a call a piece; bytes released.
+// Unmaps the cache, in a call a piece, and waits a little for what somebody else is just unmapping;
+// bytes released.
 MALLOW_INTERNAL size_t huge_purge_all(struct huge_set *set);
 
 #endif

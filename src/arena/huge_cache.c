@@ -618,37 +618,35 @@ static size_t huge_part(const struct huge_cache *cache, size_t have, size_t byte
     return have - part < HUGE_PIECE_BYTES_MIN ? have : part;
 }
 
-// The end of a piece.
-static size_t huge_cache_purge_piece(struct huge_cache *cache, size_t bytes) {
+MALLOW_INTERNAL struct huge_mapping huge_cache_cut_end(struct huge_cache *cache, size_t bytes) {
     const unsigned number = huge_cache_last(cache);
     struct huge_mapping piece = cache->pieces[number];
     const size_t part = huge_part(cache, piece.bytes, bytes);
-    if (!os_unmap(cache->os, piece.address + piece.bytes - part, part)) {
-        return 0;
-    }
+    const struct huge_mapping end = huge_rest(piece, piece.bytes - part);
     piece.bytes -= part;
     if (piece.bytes == 0) {
         (void)huge_cache_take_piece(cache, number);
     } else {
         huge_cache_set_piece(cache, number, piece);
     }
-    return part;
+    huge_cache_less(cache, part);
+    huge_cache_unlearn(cache, part);
+    return end;
 }
 
-// The end of what is gathered: its address space is the room's as before.
-static size_t huge_cache_purge_gathered(struct huge_cache *cache, size_t bytes) {
+MALLOW_INTERNAL void huge_cache_put_back(struct huge_cache *cache, struct huge_mapping end) {
+    if (!huge_cache_is_full(cache)) { // else it is lost
+        huge_cache_keep(cache, end);
+    }
+}
+
+MALLOW_INTERNAL size_t huge_cache_purge_gathered(struct huge_cache *cache, size_t bytes) {
     struct huge_room *const room = &cache->room;
     const size_t part = huge_part(cache, huge_cache_gathered(cache), bytes);
     if (part == 0 || !os_purge(cache->os, room->tail - part, part)) {
         return 0;
     }
-    room->tail -= part;
-    return part;
-}
-
-MALLOW_INTERNAL size_t huge_cache_purge_some(struct huge_cache *cache, size_t bytes) {
-    const size_t part = cache->count > 0 ? huge_cache_purge_piece(cache, bytes)
-                                         : huge_cache_purge_gathered(cache, bytes);
+    room->tail -= part; // its address space is the room's as before
     huge_cache_less(cache, part);
     huge_cache_unlearn(cache, part);
     return part;

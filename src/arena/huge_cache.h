@@ -138,10 +138,16 @@ MALLOW_INTERNAL void huge_cache_join(struct huge_cache *cache, size_t live_bytes
 // regular intervals.
 MALLOW_INTERNAL size_t huge_cache_idle(struct huge_cache *cache);
 
-// Gives a part of a piece, or of what is gathered, back: at most `bytes` bytes, or a little more
-// where the rest would be too small. One system call; bytes released, 0 if the kernel refuses or
-// nothing is left.
-MALLOW_INTERNAL size_t huge_cache_purge_some(struct huge_cache *cache, size_t bytes);
+// Cuts the end of a piece off, which is no longer the cache's: at most `bytes` bytes, or a little
+// more where the rest would be too small. There is a piece. No system call.
+MALLOW_INTERNAL struct huge_mapping huge_cache_cut_end(struct huge_cache *cache, size_t bytes);
+
+// Takes it back, as it was.
+MALLOW_INTERNAL void huge_cache_put_back(struct huge_cache *cache, struct huge_mapping end);
+
+// Gives as much of what is gathered back. One system call; bytes released, 0 if the kernel refuses
+// or nothing is left.
+MALLOW_INTERNAL size_t huge_cache_purge_gathered(struct huge_cache *cache, size_t bytes);
 
 // No room from now on: its address space would not be without pages.
 MALLOW_INTERNAL void huge_cache_close_room(struct huge_cache *cache);

@@ -91,6 +91,7 @@ struct heap {
     uint32_t visit_before;                          // the gate's state before it entered
     uint64_t asleep_ms;                             // when the thread was seen asleep; 0: not yet
     uint32_t asleep_round;                          // round in which that was last asked
+    _Atomic(uint32_t) visitor;                      // who is inside, or was last; 0: not known
     _Atomic(uint32_t) astray_count;                 // slabs given up, whose posts lie on `ready`
 };
 

@@ -2,11 +2,28 @@
 // Gate: see heap_gate.h.
 #include "heap/heap_gate.h"
 
+#include "os/os_thread.h"
+
+enum { GATE_ROUNDS = 1024 }; // of os_pause, some 50 ms, where a visit takes microseconds
+
+// A child that has been made without our knowledge has its parent's visitor inside.
+static MALLOW_COLD void gate_look_for_visitor(struct heap *heap) {
+    const uint32_t visitor = atomic_load_explicit(&heap->visitor, memory_order_relaxed);
+    uint32_t inside = GATE_INSIDE;
+    if (visitor != 0 && os_thread_is_gone(visitor)) {
+        (void)atomic_compare_exchange_strong_explicit(
+            &heap->visit, &inside, GATE_OPEN, memory_order_seq_cst, memory_order_relaxed);
+    }
+}
+
 MALLOW_INTERNAL MALLOW_COLD void heap_gate_meet(struct heap *heap) {
     for (unsigned round = 0;; round++) {
         uint32_t visit = atomic_load_explicit(&heap->visit, memory_order_acquire);
         if (visit == GATE_INSIDE) {
             os_pause(round);
+            if (unlikely(round % GATE_ROUNDS == GATE_ROUNDS - 1)) {
+                gate_look_for_visitor(heap);
+            }
         } else if (visit == GATE_ASKED) {
             if (atomic_compare_exchange_strong_explicit(&heap->visit, &visit, GATE_GRANTED,
                                                         memory_order_seq_cst,

@@ -4,6 +4,7 @@
 
 #include "heap/heap_gate.h"
 #include "heap/heap_rest.h"
+#include "os/os_thread.h"
 #include "slab/slab_holes.h"
 
 enum {
@@ -109,7 +110,7 @@ struct holes_work {
 };
 
 // Purges a hole of a slab whose heap is held; false: no call is left for it. The owner may be
-// giving the slab up: then it comes to no other use before the arena's lock is dropped.
+// giving the slab up: its span comes to no other use meanwhile (arena_visit_span).
 static bool holes_purge_one(struct heap_holes *holes, struct slab *slab,
                             const struct slab_view *view, const struct slab_hole *hole,
                             struct holes_work *work) {
@@ -118,7 +119,7 @@ static bool holes_purge_one(struct heap_holes *holes, struct slab *slab,
     }
     work->calls--;
     if (os_purge(holes->shared->os, hole->address, hole->bytes)) {
-        arena_split_locked(holes->shared->arenas, hole->address);
+        arena_split(holes->shared->arenas, hole->address);
         work->released_bytes += hole->opened_bytes;
         if (slab_view_is_long(view)) {
             slab_set_zeroed(slab, slab_zeroed(slab) | slab_view_blocks_in(view, hole));
@@ -127,8 +128,8 @@ static bool holes_purge_one(struct heap_holes *holes, struct slab *slab,
     return true;
 }
 
-// What is to be done with a slab of `heap`, which is held, as is the arena's lock: the span cannot
-// be given up and used anew meanwhile. False: it is not what was looked at, or not all is done.
+// What is to be done with a slab of `heap`, which is held, and whose span is visited: it cannot be
+// given up and used anew meanwhile. False: it is not what was looked at, or not all is done.
 typedef bool holes_act(struct heap_holes *holes, const struct heap_holes_way *way,
                        const struct holes_place *place, struct heap *heap,
                        struct holes_work *work);
@@ -239,34 +240,40 @@ static bool holes_word_held(struct heap_holes *holes, const struct heap_holes_wa
     return true;
 }
 
-static bool holes_do(struct heap_holes *holes, const struct heap_holes_way *way,
-                     const struct holes_place *place, holes_act *act, struct holes_work *work) {
-    struct os_lock *const lock = &holes->shared->arenas->lock;
+static bool holes_do_held(struct heap_holes *holes, const struct heap_holes_way *way,
+                          const struct holes_place *place, holes_act *act,
+                          struct holes_work *work) {
     struct heap *const heap = (struct heap *)slab_owner_heap(place->slab);
     bool done = false;
     if (heap == NULL) {
         return false;
     }
     if (heap == way->mine) {
-        os_lock_take(lock);
+        return act(holes, way, place, heap, work);
+    }
+    if (heap_is_abandoned(heap) && heap_claim(heap)) {
         done = act(holes, way, place, heap, work);
-        os_lock_drop(lock);
-    } else if (heap_is_abandoned(heap) && heap_claim(heap)) {
-        os_lock_take(lock);
-        done = act(holes, way, place, heap, work);
-        os_lock_drop(lock);
         int work_left = MALLOW_CALL_WORK;
         heap_unclaim(heap, &work_left);
-    } else {
-        const bool asked_before = heap->visit_round != 0 &&
-                                  way->now_ms - heap->asked_ms >= LOOK_GRACE_COARSE_MS;
-        os_lock_take(lock);
-        if (heap_gate_visit(heap, asked_before)) {
-            done = act(holes, way, place, heap, work);
-            heap_gate_end(heap);
-        }
-        os_lock_drop(lock);
+        return done;
     }
+    const bool asked_before =
+        heap->visit_round != 0 && way->now_ms - heap->asked_ms >= LOOK_GRACE_COARSE_MS;
+    atomic_store_explicit(&heap->visitor, way->visitor, memory_order_relaxed);
+    if (heap_gate_visit(heap, asked_before)) {
+        done = act(holes, way, place, heap, work);
+        heap_gate_end(heap);
+    }
+    return done;
+}
+
+static bool holes_do(struct heap_holes *holes, const struct heap_holes_way *way,
+                     const struct holes_place *place, holes_act *act, struct holes_work *work) {
+    struct arena_set *const arenas = holes->shared->arenas;
+    arena_visit_span(arenas, place->slab);
+    const bool done = holes_do_held(holes, way, place, act, work);
+    arena_visit_span(arenas, NULL);
+    arena_give_late_all(arenas); // it may be among them
     return done;
 }
 
@@ -538,7 +545,11 @@ static struct heap_holes_result holes_whole_round(struct heap_holes *holes,
 MALLOW_INTERNAL size_t heap_holes_collect(struct heap_holes *holes, const struct heap *mine,
                                           uint64_t (*now_ms)(void),
                                           bool (*is_asleep)(uint32_t thread)) {
-    struct heap_holes_way way = {now_ms(), mine, 0, UINT32_MAX, is_asleep, 0};
+    struct heap_holes_way way = {.now_ms = now_ms(),
+                                 .mine = mine,
+                                 .visitor = os_thread_number(),
+                                 .calls = UINT32_MAX,
+                                 .is_asleep = is_asleep};
     struct heap_holes_result result = holes_whole_round(holes, &way);
     size_t released_bytes = result.released_bytes;
     // Once to purge and to put to rest, and once to purge what rests.

@@ -8,9 +8,9 @@
 // Holds    nothing of a slab changes: its blocks stay free and can be taken at any time; their
 //          pages then come back as zero. So nothing is to be undone, and no owner learns of it; but
 //          that slabs of large blocks know which of these are zero now (slab_zeroed), for calloc.
-//          Pages are purged with the arena's lock held, so that a span that is given up meanwhile
-//          is not in use again before that is over, and with its heap held: by its own thread, by
-//          a claim if that has ended, through its gate otherwise.
+//          Pages are purged without a lock. A span that is given up meanwhile is not in use again
+//          before that is over (arena_visit_span), and its heap is held: by its own thread, by a
+//          claim if that has ended, through its gate otherwise.
 //          The word that malloc takes from, and the hot block, are looked at apart: once they have
 //          stayed as they are, the slab is put to rest (heap_rest.h), and at a later look their
 //          pages go, but for those of a block that a malloc which was under way then may still
@@ -38,6 +38,7 @@ struct heap_holes_result {
 struct heap_holes_way {
     uint64_t now_ms;          // of a clock that does not go back
     const struct heap *mine;  // the calling thread's heap, in no other use now; or NULL
+    uint32_t visitor;         // the calling thread, by the kernel; 0: not known
     unsigned patience;        // looks for which a slab must have stayed as it is
     unsigned calls;           // system calls that may be made in one heap_holes_look
     // Whether a thread is asleep, and in the middle of nothing (os_thread_is_asleep); NULL: cannot

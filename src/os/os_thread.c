@@ -2,6 +2,7 @@
 // OS, threads: see os_thread.h.
 #include "os/os_thread.h"
 
+#include <errno.h>
 #include <fcntl.h>
 #include <linux/kcmp.h>
 #include <pthread.h>
@@ -35,6 +36,10 @@ MALLOW_INTERNAL uint32_t os_thread_number(void) {
         return 0;
     }
     return ~(uint32_t)(clock >> THREAD_CLOCK_SHIFT);
+}
+
+MALLOW_INTERNAL bool os_thread_is_gone(uint32_t thread) {
+    return os_syscall6(SYS_tgkill, os_process_number(), (long)thread, 0, 0, 0, 0) == -ESRCH;
 }
 
 MALLOW_INTERNAL void os_thread_await_end(uint32_t thread) {

@@ -27,6 +27,10 @@ MALLOW_INTERNAL uint32_t os_thread_number(void);
 // second, and where a filter refuses the question.
 MALLOW_INTERNAL void os_thread_await_end(uint32_t thread);
 
+// Whether no thread of this process has that number; false also where a filter refuses the
+// question.
+MALLOW_INTERNAL bool os_thread_is_gone(uint32_t thread);
+
 // What a thread of this process may do, put into one number: its users, groups and capabilities. 0:
 // /proc cannot be read. Opens a file; some 20 us.
 MALLOW_INTERNAL uint64_t os_thread_rights(uint32_t thread);

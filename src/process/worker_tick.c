@@ -47,8 +47,13 @@ static void worker_count(struct worker *worker, size_t bytes) {
 // A round over the slabs, broken off when the thread is asked to end. *pending: slabs left for
 // later ones.
 static void worker_purge_holes(struct worker *worker, size_t *pending) {
-    const struct heap_holes_way way = {worker_thread_ms(), NULL, WORKER_PATIENCE, UINT32_MAX,
-                                       os_thread_is_asleep, 0};
+    const struct heap_holes_way way = {
+        .now_ms = worker_thread_ms(),
+        .visitor = os_bare_number(&worker->bare),
+        .patience = WORKER_PATIENCE,
+        .calls = UINT32_MAX,
+        .is_asleep = os_thread_is_asleep,
+    };
     size_t slice = 0;
     heap_holes_begin(&worker->holes);
     for (size_t before = SIZE_MAX; slice != before;) {
@@ -110,7 +115,14 @@ static void worker_step_done(size_t *idle_bytes, size_t released) {
 }
 
 static size_t worker_step_holes(struct worker *worker, const struct heap *mine, uint64_t now_ms) {
-    const struct heap_holes_way way = {now_ms, mine, WORKER_PATIENCE, 1, NULL, 1};
+    const struct heap_holes_way way = {
+        .now_ms = now_ms,
+        .mine = mine,
+        .visitor = os_thread_number(),
+        .patience = WORKER_PATIENCE,
+        .calls = 1,
+        .slabs = 1,
+    };
     const size_t before = worker->step_slice;
     const struct heap_holes_result part =
         heap_holes_look(&worker->holes, &way, &worker->step_slice, WORKER_STEP_SLICES);

@@ -21,8 +21,9 @@ foreach(how setrlimit prlimit vfork clone low tight crowd)
     mallow_add(hostile.late_limit_${how} "${hostile}" late_limit ${how})
     set_tests_properties(hostile.late_limit_${how} PROPERTIES ENVIRONMENT "${preload}")
 endforeach()
-# CAVEATS.md: where the background thread holds a lock just then, a child by a bare clone waits for ever.
+# CAVEATS.md: a child by a bare clone may wait for ever for a lock that the thread has just held.
 set_tests_properties(hostile.late_limit_clone PROPERTIES ENVIRONMENT "${preload};MALLOW_BACKGROUND=0")
+mallow_preloaded(hostile.bare_children "check;native" hostile/bare_children.c)
 
 mallow_preloaded(hostile.commit_charge "check;native" hostile/commit_charge.c)
 mallow_preloaded(hostile.dump_size "check;native" hostile/dump_size.c)

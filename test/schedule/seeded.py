@@ -77,18 +77,11 @@ ERRORS = [
     ("a block that a malloc under way may take is purged", "heap/heap_holes.c",
      "quiescent ? SLAB_EXPOSED_NONE : SLAB_EXPOSED_LOWEST, work)", "SLAB_EXPOSED_NONE, work)",
      "purge", ""),
-    ("a visitor purges without the arena's lock", "heap/heap_holes.c",
-     """        os_lock_take(lock);
-        if (heap_gate_visit(heap, asked_before)) {
-            done = act(holes, way, place, heap, work);
-            heap_gate_end(heap);
-        }
-        os_lock_drop(lock);
-""", """        if (heap_gate_visit(heap, asked_before)) {
-            done = act(holes, way, place, heap, work);
-            heap_gate_end(heap);
-        }
-""", "purge", "taken by another one"),
+    ("a span that is given up is used anew while it is visited", "arena/arena.c",
+     "    if (unlikely(slab == set->visited)) {", "    if (false) {", "purge",
+     "taken by another one"),
+    ("slices that are being purged are not taken", "arena/arena_leave.c",
+     "    chunk_map_take(&arena->map, span->chunk_index, span->first, span->count);\n", "", "purge", "slices"),
     ("a lent block stays lent when its slab is queued", "heap/heap_queue.c",
      """        slab_set_hot(current, false);
         slab_set_last(current, 0);

@@ -108,6 +108,43 @@ static void holes_in_a_queued_slab(void) {
     }
 }
 
+// Blocks of two slices each, of which three are free, with their pages.
+static void dirty_slices(void) {
+    begin_holes();
+    world.block_bytes = 100000;
+    (void)world_use(0);
+    for (unsigned i = 0; i < 5; i++) {
+        world.blocks[i] = world_take(world.block_bytes);
+    }
+    for (unsigned i = 0; i < 5; i += 2) {
+        free_block(i);
+    }
+}
+
+static void purge_slices(void) {
+    heap_switch(&heap_empty);
+    (void)arena_idle_purge(&world.arenas, SIZE_MAX);
+}
+
+static void other_purges_slices(void) {
+    heap_switch(&heap_empty);
+    (void)arena_purge_some(&world.arenas, SIZE_MAX);
+    (void)arena_idle_purge(&world.arenas, SIZE_MAX);
+}
+
+static void owner_takes_two_and_frees(void) {
+    (void)world_use(0);
+    take_block(60);
+    take_block(61);
+    free_block(1);
+}
+
+static void other_takes_and_frees(void) {
+    (void)world_use(1);
+    take_block(62);
+    free_block(3);
+}
+
 static void visit(void) {
     heap_switch(&heap_empty);
     (void)heap_holes_collect(&holes, NULL, now_ms, NULL);
@@ -185,6 +222,12 @@ static void check_two_more(void) {
     check_live(count_live() + 2);
 }
 
+// Large blocks are not among those that world_check counts.
+static void check_slices(void) {
+    purged |= world.purge_count != 0;
+    world_check_arena();
+}
+
 static void expect_purged(void) {
     EXPLORE_EXPECT(purged);
 }
@@ -204,6 +247,12 @@ static const struct world_test tests[] = {
       {owner_gives_up, visit, third_takes}, check, 2, 1, false}, holes_in_a_queued_slab},
     {{"the same while the thread ends", 2, {owner_ends, visit}, check, 3, 1, false},
      three_blocks_a_page_apart},
+    {{"free slices are purged while others take and free", 3,
+      {owner_takes_two_and_frees, purge_slices, other_takes_and_frees}, check_slices, 2, 0, false},
+     dirty_slices},
+    {{"two purge free slices while another one takes and frees", 3,
+      {owner_takes_two_and_frees, purge_slices, other_purges_slices}, check_slices, 2, 0, false},
+     dirty_slices},
     {{"what a thread has left is purged while another one takes it over", 3,
       {other_frees, visit, third_takes}, check, 2, 1, false}, leave},
 };

@@ -30,10 +30,14 @@
 
 #include "arena/chunk_map.c"
 #include "arena/reserve.c"
+#include "arena/arena_leave.c"
 #include "arena/arena.c"
 #include "arena/arena_grow.c"
 #include "arena/arena_secondary.c"
+static bool world_purge(uintptr_t address, size_t bytes);
+#define os_purge(os, address, bytes) ((void)(os), world_purge((address), (bytes)))
 #include "arena/arena_idle.c"
+#undef os_purge
 #include "arena/arena_node.c"
 #include "arena/arena_giant.c"
 #include "arena/huge.c"
@@ -55,7 +59,6 @@
 #include "heap/heap_adopt.c"
 #include "heap/heap_free.c"
 #include "heap/heap_large.c"
-static bool world_purge(uintptr_t address, size_t bytes);
 #define os_purge(os, address, bytes) ((void)(os), world_purge((address), (bytes)))
 #include "heap/heap_holes.c"
 #undef os_purge
@@ -78,7 +81,7 @@ static struct {
     uintptr_t blocks[WORLD_BLOCKS_MAX]; // live ones, or ones to be freed; 0: none
     size_t block_bytes;                 // of each of them
     unsigned purge_count;               // holes purged
-    _Alignas(64) char memory[24 << 10]; // of heaps
+    _Alignas(64) char memory[64 << 10]; // of heaps
 } world;
 
 static void world_begin(unsigned heap_count) {
@@ -233,6 +236,23 @@ static void world_collect(void) {
     }
 }
 
+// The arena's counts are what its masks say, and nobody has slices to himself.
+static void world_check_arena(void) {
+    const struct arena *const arena = &world.arenas.primary;
+    size_t free_count = 0;
+    size_t dirty_count = 0;
+    for (unsigned i = 0; i < arena->map.chunk_count; i++) {
+        const struct chunk *const chunk = chunk_map_chunk(&arena->map, i);
+        EXPLORE_EXPECT((chunk->dirty_mask & ~chunk->free_mask) == 0);
+        free_count += bits_count(chunk->free_mask);
+        dirty_count += bits_count(chunk->dirty_mask);
+    }
+    EXPLORE_EXPECT(free_count == arena->free_slices);
+    EXPLORE_EXPECT(dirty_count == world.arenas.dirty_slices);
+    EXPLORE_EXPECT(world.arenas.leaving.arena == NULL && world.arenas.visited == NULL);
+    EXPLORE_EXPECT(atomic_load(&world.arenas.lock.state) == 0);
+}
+
 // Every slab is sound, no free of others is left behind, and `live` blocks are in use, those of
 // `world.blocks` among them.
 static void world_check(unsigned live) {
@@ -242,6 +262,7 @@ static void world_check(unsigned live) {
     heap_thread.effort = 0;
     heap_thread.first_effort = 0;
     world_collect();
+    world_check_arena();
     for (size_t slice = 0; slice < arena->committed_slices; slice++) {
         const size_t slot = arena_slot_of(arena, slice);
         const struct slab *const slab = &arena->slabs[slot];

@@ -143,6 +143,73 @@ CASE(a_purge_goes_on_in_an_arena_that_has_taken_the_place_of_one) {
     arena_world_check(&world);
 }
 
+enum { LEAVING = 4 };
+
+// As if somebody were just purging some slices: they are taken, and charged.
+static void leave_some(void) {
+    const struct arena_span span = arena_take(set, LEAVING, 1);
+    const size_t slice = (span.address - set->primary.base) >> MALLOW_SLICE_SHIFT;
+    set->leaving = (struct arena_leaving){&set->primary, (unsigned)(slice / MALLOW_CHUNK_SLICES),
+                                          (unsigned)(slice % MALLOW_CHUNK_SLICES), LEAVING};
+}
+
+CASE(slices_that_are_being_purged_are_free_again_in_a_child) {
+    leave_some();
+    arena_leave_fork_child(set);
+    assert_null(set->leaving.arena);
+    assert_int_equal(set->dirty_slices, LEAVING); // their pages may be there yet
+    arena_world_check(&world);
+    arena_leave_fork_child(set); // nothing is left to do
+    arena_world_check(&world);
+    assert_int_equal(arena_idle_purge(set, SIZE_MAX), LEAVING * MALLOW_SLICE_BYTES);
+    assert_int_equal(set->dirty_slices, 0);
+    arena_world_check(&world);
+}
+
+static void *end_leaving(void *argument) {
+    const struct timespec moment = {0, 10000000};
+    (void)nanosleep(&moment, NULL);
+    os_lock_take(&set->lock);
+    arena_leave_fork_child(set);
+    os_lock_drop(&set->lock);
+    return argument;
+}
+
+CASE(who_is_short_of_memory_waits_for_what_is_being_purged) {
+    pthread_t thread;
+    leave_some();
+    assert_int_equal(pthread_create(&thread, NULL, end_leaving, NULL), 0);
+    assert_int_equal(arena_purge_some(set, SIZE_MAX), LEAVING * MALLOW_SLICE_BYTES);
+    assert_int_equal(pthread_join(thread, NULL), 0);
+    arena_world_check(&world);
+}
+
+CASE(nobody_waits_for_ever_for_one_who_has_gone) {
+    leave_some();
+    assert_int_equal(arena_purge_some(set, SIZE_MAX), 0);
+    assert_int_equal(arena_idle_purge(set, SIZE_MAX), 0);
+    arena_leave_fork_child(set);
+}
+
+CASE(a_span_that_is_visited_is_given_up_but_not_used) {
+    const struct arena_span visited = arena_take(set, 1, 1);
+    const struct arena_span other = arena_take(set, 1, 1);
+    const size_t free_slices = set->primary.free_slices;
+    arena_visit_span(set, visited.slab);
+    arena_give(set, visited.slab, 1);
+    assert_int_equal(set->primary.free_slices, free_slices);
+    assert_true(arena_is_late(set));
+    assert_false(arena_give_late(set));
+    arena_give_late_all(set);
+    arena_give(set, other.slab, 1); // others are
+    assert_int_equal(set->primary.free_slices, free_slices + 1);
+    arena_visit_span(set, NULL);
+    assert_true(arena_give_late(set));
+    assert_false(arena_is_late(set));
+    assert_int_equal(set->primary.free_slices, free_slices + 2);
+    arena_world_check(&world);
+}
+
 CASE(much_that_is_kept_raises_work_and_little_does_not) {
     enum { LITTLE = (int)(MALLOW_WORK_BYTES >> MALLOW_SLICE_SHIFT) };
     struct arena_span spans[LITTLE + 1];
@@ -214,6 +281,13 @@ int main(void) {
             secondary_arenas_are_purged_and_unmapped_when_they_are_free, begin, end),
         cmocka_unit_test_setup_teardown(
             a_purge_goes_on_in_an_arena_that_has_taken_the_place_of_one, begin, end),
+        cmocka_unit_test_setup_teardown(
+            slices_that_are_being_purged_are_free_again_in_a_child, begin, end),
+        cmocka_unit_test_setup_teardown(
+            who_is_short_of_memory_waits_for_what_is_being_purged, begin, end),
+        cmocka_unit_test_setup_teardown(nobody_waits_for_ever_for_one_who_has_gone, begin, end),
+        cmocka_unit_test_setup_teardown(a_span_that_is_visited_is_given_up_but_not_used, begin,
+                                        end),
         cmocka_unit_test_setup_teardown(much_that_is_kept_raises_work_and_little_does_not, begin,
                                         end),
         cmocka_unit_test_setup_teardown(a_lifted_limit_keeps_what_is_freed, begin, end),

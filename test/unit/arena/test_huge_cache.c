@@ -653,18 +653,35 @@ CASE(what_is_gathered_is_idle_and_given_back_too) {
     assert_int_equal(huge_idle_look(set), 20 * MIB);
     for (size_t left = 20 * MIB; left > 0;) {
         const uint64_t entries = os_entries(&world.os);
-        const size_t part = huge_cache_purge_some(&set->cache, 3 * MIB);
+        const size_t part = huge_idle_purge(set, MIB);
         assert_int_equal(os_entries(&world.os), entries + 1);
         assert_in_range(part, MIB, left);
         left -= part;
         assert_int_equal(set->cache.bytes, left);
         assert_true(set->cache.bytes_low <= left);
     }
-    assert_int_equal(huge_cache_purge_some(&set->cache, MIB), 0);
-    set->charged_bytes = set->live_bytes; // the set has not been told
+    assert_int_equal(huge_idle_purge(set, MIB), 0);
     const uintptr_t again = take(9 * MIB); // the room serves on
     memset((void *)again, 0x77, 9 * MIB);
     give(again);
+}
+
+// What somebody was just unmapping when the process was forked.
+CASE(what_is_being_unmapped_is_kept_in_a_child) {
+    keep_all();
+    give(take(8 * MIB));
+    const size_t kept = set->cache.bytes;
+    set->leaving = huge_cache_cut_end(&set->cache, 3 * MIB);
+    assert_int_equal(set->leaving.bytes, 3 * MIB);
+    assert_int_equal(set->cache.bytes, kept - 3 * MIB);
+    assert_int_equal(huge_idle_purge(set, SIZE_MAX), 0); // one at a time
+    huge_fork_child(set);
+    assert_int_equal(set->cache.bytes, kept);
+    check_counts();
+    give(take(8 * MIB)); // in one piece again
+    assert_int_equal(set->cache.bytes, kept);
+    assert_int_equal(huge_idle_purge(set, SIZE_MAX), kept);
+    check_counts();
 }
 
 // Whether the kernel has anything mapped there.
@@ -738,6 +755,7 @@ int main(void) {
         HUGE_CASE(a_large_block_is_not_put_together_for_the_sake_of_a_few_pages),
         HUGE_CASE(for_an_eighth_of_its_pages_it_is),
         HUGE_CASE(what_is_gathered_is_idle_and_given_back_too),
+        HUGE_CASE(what_is_being_unmapped_is_kept_in_a_child),
         HUGE_CASE(address_space_of_a_room_that_is_too_small_is_given_back),
         HUGE_CASE(much_that_is_cached_raises_work),
     };

@@ -280,9 +280,7 @@ CASE(what_the_kernel_would_not_grow_is_not_tried) {
     if (set->cache.room.refused || set->cache.room.tail == set->cache.room.front) {
         skip(); // Linux before 6.17; or the kernel has put them side by side
     }
-    while (huge_cache_purge_some(&set->cache, HUGE_FAULTS_BYTES) != 0) {
-    }
-    set->charged_bytes = set->live_bytes; // the set has not been told
+    (void)huge_idle_purge(set, SIZE_MAX);
     const uintptr_t block = take(3 * BLOCK, false); // across two of what has been moved
     struct huge *const huge = huge_of(set, block);
     const uint64_t entries = os_entries(&world.os);

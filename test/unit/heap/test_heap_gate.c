@@ -5,6 +5,7 @@
 #include <pthread.h>
 
 #include "../unit.h"
+#include "os/os_thread.h"
 
 static struct heap heap; // only the gate's fields are used; its state is OWNED
 
@@ -149,6 +150,49 @@ static void run_with(bool pause, unsigned rounds, bool with_grace) {
     assert_int_equal(inside_twin, inside_count);
 }
 
+static void *tell_number(void *argument) {
+    *(uint32_t *)argument = os_thread_number();
+    return argument;
+}
+
+static void *leave_later(void *argument) {
+    const struct timespec moment = {0, 200000000};
+    (void)nanosleep(&moment, NULL);
+    heap_gate_end(&heap);
+    return argument;
+}
+
+static void a_visitor_is_inside(uint32_t visitor) {
+    begin();
+    heap_gate_ask(&heap);
+    assert_true(heap_gate_visit(&heap, true));
+    atomic_store(&heap.visitor, visitor);
+}
+
+// As in a child that was made by a bare clone while a thread of its parent was inside.
+CASE(nobody_waits_for_a_visitor_who_is_no_thread_of_this_process) {
+    pthread_t thread;
+    uint32_t number = 0;
+    assert_int_equal(pthread_create(&thread, NULL, tell_number, &number), 0);
+    assert_int_equal(pthread_join(thread, NULL), 0);
+    os_thread_await_end(number);
+    a_visitor_is_inside(number);
+    assert_false(heap_gate_try_enter(&heap));
+    heap_gate_enter(&heap);
+    assert_int_equal(atomic_load(&heap.visit), GATE_OPEN);
+    heap_gate_leave(&heap);
+}
+
+CASE(but_for_one_who_is_there_however_long_it_takes) {
+    pthread_t thread;
+    a_visitor_is_inside(os_thread_number());
+    assert_int_equal(pthread_create(&thread, NULL, leave_later, NULL), 0);
+    heap_gate_enter(&heap);
+    assert_int_not_equal(atomic_load(&heap.visit), GATE_OPEN); // the visitor has left it as it was
+    heap_gate_leave(&heap);
+    assert_int_equal(pthread_join(thread, NULL), 0);
+}
+
 CASE(a_busy_thread_and_a_visitor_are_never_in_at_once) {
     run_with(false, 4000, false);
 }
@@ -164,6 +208,8 @@ int main(void) {
         cmocka_unit_test(a_thread_that_finds_itself_asked_grants_and_needs_no_grace),
         cmocka_unit_test(a_thread_in_a_hurry_enters_unless_it_has_to_answer_or_to_wait),
         cmocka_unit_test(a_heap_without_a_thread_has_no_gate),
+        cmocka_unit_test(nobody_waits_for_a_visitor_who_is_no_thread_of_this_process),
+        cmocka_unit_test(but_for_one_who_is_there_however_long_it_takes),
         cmocka_unit_test(a_busy_thread_and_a_visitor_are_never_in_at_once),
         cmocka_unit_test(nor_are_a_thread_that_sleeps_now_and_then_and_a_patient_visitor),
     };

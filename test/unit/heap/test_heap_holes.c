@@ -58,7 +58,8 @@ static void check_survivors(void) {
 }
 
 static struct heap_holes_result round_of(const struct heap *mine, unsigned patience) {
-    const struct heap_holes_way way = {clock_ms, mine, patience, UINT32_MAX, is_asleep, 0};
+    const struct heap_holes_way way = {.now_ms = clock_ms, .mine = mine, .patience = patience,
+                                       .calls = UINT32_MAX, .is_asleep = is_asleep};
     struct heap_holes_result result;
     size_t position = 0;
     heap_holes_begin(&holes);
@@ -128,7 +129,7 @@ CASE(a_slab_must_stay_as_it_is_for_as_many_looks_as_are_asked) {
 
 CASE(a_look_makes_no_more_calls_than_it_may_and_goes_on_where_it_was) {
     fill_and_thin(world.heap);
-    const struct heap_holes_way way = {clock_ms, world.heap, 0, 1, NULL, 0};
+    const struct heap_holes_way way = {.now_ms = clock_ms, .mine = world.heap, .calls = 1};
     size_t slice = 0;
     size_t released = 0;
     heap_holes_begin(&holes);
@@ -436,7 +437,7 @@ static _Atomic(bool) at_work;
 static void *purge(void *argument) {
     (void)argument;
     while (atomic_load(&at_work)) {
-        const struct heap_holes_way way = {clock_ms += 20, NULL, 0, UINT32_MAX, NULL, 0};
+        const struct heap_holes_way way = {.now_ms = clock_ms += 20, .calls = UINT32_MAX};
         size_t position = 0;
         heap_holes_begin(&holes);
         for (size_t before = SIZE_MAX; before != position;) {
@@ -583,7 +584,7 @@ CASE(steps_of_one_call_come_to_the_same) {
             assert_true(heap_free(&world.shared, world.heap, many[i]));
         }
     }
-    const struct heap_holes_way way = {clock_ms, world.heap, 0, 1, NULL, 1};
+    const struct heap_holes_way way = {.now_ms = clock_ms, .mine = world.heap, .calls = 1, .slabs = 1};
     size_t released = 0;
     size_t position = 0;
     size_t before = SIZE_MAX;
