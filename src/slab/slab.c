@@ -6,8 +6,15 @@
 
 enum {
     SLAB_COLOR_BYTES = 1024,
+    SLAB_SHORT_COLOR_BYTES = 256, // where it is not address space alone that it costs
+    SLAB_PAGE_BYTES = 4096, // the smallest
     SLAB_WORD_WORTH = 16, // free blocks in a word that are worth taking it
 };
+
+// Whether a slice has room for more blocks than the bitmap has bits, so that its end is not used.
+static bool slab_is_short(size_t block_bytes) {
+    return MALLOW_SLAB_CAPACITY_MAX * block_bytes < MALLOW_SLICE_BYTES - SLAB_COLOR_BYTES;
+}
 
 // Slices lie at multiples of 64 KiB, so equal offsets in them fall into the same sets of a cache.
 // The first block of a slab lies a few lines into it, by another number of lines in each slice,
@@ -18,7 +25,8 @@ static size_t slab_color(uintptr_t address, size_t block_bytes) {
     if (step > SLAB_COLOR_BYTES / 2) {
         return 0;
     }
-    return ((address >> MALLOW_SLICE_SHIFT) * step) & (SLAB_COLOR_BYTES - 1);
+    const size_t most = slab_is_short(block_bytes) ? SLAB_SHORT_COLOR_BYTES : SLAB_COLOR_BYTES;
+    return ((address >> MALLOW_SLICE_SHIFT) * step) & (most - 1);
 }
 
 // Relaxed: any address, of another arena or of none of ours, is looked up in the slot that it would
@@ -29,6 +37,16 @@ static void slab_set_start(struct slab *slab, uintptr_t address) {
 
 static void slab_set_reciprocal(struct slab *slab, uint32_t reciprocal) {
     __atomic_store_n(&slab->reciprocal, reciprocal, __ATOMIC_RELAXED);
+}
+
+// How many blocks a slab has. A short one has as many as fill its last page, rather than a part of
+// one more. `room`: bytes from block 0 to the slice's end.
+static size_t slab_room(size_t room, size_t color, size_t block_bytes) {
+    if (!slab_is_short(block_bytes)) {
+        return bits_min(room / block_bytes, MALLOW_SLAB_CAPACITY_MAX);
+    }
+    const size_t end = color + MALLOW_SLAB_CAPACITY_MAX * block_bytes;
+    return (bits_align_down(end, SLAB_PAGE_BYTES) - color) / block_bytes;
 }
 
 MALLOW_INTERNAL void slab_init(struct slab *slab, uintptr_t address, unsigned class_index,
@@ -49,7 +67,7 @@ MALLOW_INTERNAL void slab_init(struct slab *slab, uintptr_t address, unsigned cl
     slab->next = NULL;
     slab->previous = NULL;
     __atomic_store_n(&slab->capacity_count, 0, __ATOMIC_RELAXED);
-    slab->room_count = (uint16_t)bits_min(room / block_bytes, MALLOW_SLAB_CAPACITY_MAX);
+    slab->room_count = (uint16_t)slab_room(room, color, block_bytes);
     __atomic_store_n(&slab->class_index, (uint8_t)class_index, __ATOMIC_RELAXED); // holes_note
     slab->slice_count = (uint8_t)slice_count;
     slab->slice_back = 0;

@@ -182,9 +182,26 @@ CASE(a_slab_is_opened_by_pages_from_its_first_block_on) {
             before = open;
         }
         assert_false(slab_open(slab, PAGE_BYTES));
-        assert_true((before + 1) * slab->block_bytes >
-                        slab->slice_count * MALLOW_SLICE_BYTES - slab->start_address % 4096 ||
-                    before == MALLOW_SLAB_CAPACITY_MAX);
+        // No other one has room; or bits for the blocks of another page.
+        const size_t bytes = slab->block_bytes;
+        const size_t color = slab->start_address % PAGE_BYTES;
+        const size_t pages_end = bits_align_up(color + before * bytes, PAGE_BYTES);
+        assert_true(color + (before + 1) * bytes > slab->slice_count * MALLOW_SLICE_BYTES ||
+                    (color + (before + 1) * bytes > pages_end &&
+                     before + PAGE_BYTES / bytes >= MALLOW_SLAB_CAPACITY_MAX));
+    }
+}
+
+CASE(a_slab_of_the_smallest_blocks_leaves_little_of_its_pages) {
+    for (unsigned class_index = 0; size_class_bytes(class_index) <= 48; class_index++) {
+        for (unsigned slice = 1; slice < 20; slice++) {
+            slab_init(slab, slice_address(slice), class_index, 1, heap_a);
+            const size_t color = slab->start_address - slice_address(slice);
+            const size_t bytes = slab->room_count * slab->block_bytes;
+            assert_true(slab->room_count <= MALLOW_SLAB_CAPACITY_MAX);
+            const size_t rest = bits_align_up(color + bytes, PAGE_BYTES) - (color + bytes);
+            assert_true(color < 256 && rest < slab->block_bytes);
+        }
     }
 }
 
@@ -365,6 +382,7 @@ int main(void) {
         cmocka_unit_test(the_hot_block_is_free_and_the_next_to_be_handed_out),
         cmocka_unit_test(cooling_makes_the_hot_block_an_ordinary_free_one),
         cmocka_unit_test(a_slab_is_opened_by_pages_from_its_first_block_on),
+        cmocka_unit_test(a_slab_of_the_smallest_blocks_leaves_little_of_its_pages),
         cmocka_unit_test(an_open_slab_has_room_if_an_eighth_of_it_is_free_and_a_whole_one_if_any_is),
         cmocka_unit_test(find_word_finds_the_only_free_block_wherever_it_is),
         cmocka_unit_test(is_unused_sees_a_single_block_in_use),
