@@ -1,7 +1,12 @@
 // SPDX-License-Identifier: MIT
 // Process: what happens when the library is loaded, and when the program ends.
+#ifndef _GNU_SOURCE
+#define _GNU_SOURCE // dladdr
+#endif
+#include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <link.h>
 #include <time.h>
 
 #include "mallow/mallow.h"
@@ -9,10 +14,42 @@
 #include "process/process.h"
 #include "process/process_report.h"
 
+// What a program without a dynamic linker lacks. dlopen by its name: a static link warns of it.
+#pragma weak dlsym
+#pragma weak dladdr
+extern ElfW(Dyn) _DYNAMIC[] __attribute__((weak, visibility("hidden")));
+
+// Whether dlclose may take this code away: it is in a plugin that has it linked in. A program has
+// DT_DEBUG, and libmallow.so is linked to stay.
+static bool process_may_be_unloaded(void) {
+    const ElfW(Dyn) *entry = _DYNAMIC;
+    if (entry == NULL || dlsym == NULL || dladdr == NULL) {
+        return false;
+    }
+    while (entry->d_tag != DT_NULL && entry->d_tag != DT_DEBUG &&
+           !(entry->d_tag == DT_FLAGS_1 && (entry->d_un.d_val & DF_1_NODELETE) != 0)) {
+        entry++;
+    }
+    return entry->d_tag == DT_NULL;
+}
+
+// Threads call us when they end, one of ours runs here, and blocks live on.
+static void process_stay_loaded(void) {
+    Dl_info own;
+    void *(*open)(const char *, int) = NULL;
+    if (process_may_be_unloaded() && dladdr(_DYNAMIC, &own) != 0) {
+        *(void **)&open = dlsym(RTLD_DEFAULT, "dlopen");
+    }
+    if (open != NULL) {
+        (void)open(own.dli_fname, RTLD_LAZY | RTLD_NOLOAD | RTLD_NODELETE);
+    }
+}
+
 // As early as a constructor can be: the fork handlers should be registered before anybody else's.
 __attribute__((constructor(101))) static void process_begin(void) {
     struct process *const process = process_ready();
     process_fork_register();
+    process_stay_loaded();
     worker_begin(&process->worker);
     struct timespec now = {0, 0};
     (void)clock_gettime(CLOCK_MONOTONIC, &now);
