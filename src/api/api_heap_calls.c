@@ -105,7 +105,7 @@ static void *calls_move(struct mw_heap *heap, const struct heap_block *found, vo
         mw_heap_free(heap, block);
     }
     if (unlikely(late)) {
-        heap_collect_late(own->heap);
+        heap_collect_late(own->heap, MALLOW_CALL_WORK - 1);
     }
     return moved;
 }

@@ -91,6 +91,23 @@ MALLOW_INLINE bool resize_free_in_slab(struct process *process, const struct hea
     }
 }
 
+// Frees a large block that has been copied, or, of a call that had enough to do without, leaves its
+// slices to a later one. Who has done little gives slices back that were left so besides; who has
+// taken a span gives them back in place of its own.
+MALLOW_INLINE void resize_free_large(struct process *process, struct slab *slab, bool entered) {
+    const uint16_t effort = heap_thread.effort;
+    const bool dear = effort > HEAP_EFFORT_SPAN || (effort >= HEAP_EFFORT_HUGE && entered);
+    const bool due = (effort <= HEAP_EFFORT_LOOK || effort == HEAP_EFFORT_SPAN) && !entered &&
+                     arena_is_late(&process->arenas);
+    const bool swaps = unlikely(due) && effort == HEAP_EFFORT_SPAN &&
+                       arena_give_late(&process->arenas);
+    heap_large_free_moved(&process->shared, slab, dear || swaps);
+    if (unlikely(due) && effort != HEAP_EFFORT_SPAN) {
+        arena_give_late(&process->arenas);
+    }
+    heap_thread.effort = effort + HEAP_EFFORT_LOOK; // a span is soon given back
+}
+
 // Frees a block that has been copied. The new one may have taken the call's system call, and so
 // much besides that what can wait of this is left to later calls.
 MALLOW_INLINE void resize_free(struct process *process, const struct heap_block *found, void *block,
@@ -121,14 +138,7 @@ MALLOW_INLINE void resize_free(struct process *process, const struct heap_block 
             return;
         }
     } else if (found->kind == HEAP_BLOCK_LARGE) {
-        const uint16_t effort = heap_thread.effort;
-        const bool due = (effort <= HEAP_EFFORT_LOOK || effort == HEAP_EFFORT_SPAN) &&
-                         arena_is_late(&process->arenas);
-        heap_large_free_moved(&process->shared, found->slab);
-        if (unlikely(due)) { // of a call that had done more
-            arena_give_late(&process->arenas);
-        }
-        heap_thread.effort = effort + HEAP_EFFORT_LOOK; // a span is soon given back
+        resize_free_large(process, found->slab, os_entries(&process->os) != entries);
         return;
     } else if (thin_give_how(&process->thins, found->slab, (uintptr_t)block,
                              heap_thread.effort > HEAP_EFFORT_SPAN)) {
@@ -176,7 +186,9 @@ MALLOW_INLINE void resize_end_moved(struct process *process, enum heap_block_kin
     if (heap_thread.effort <= HEAP_EFFORT_LOOK) {
         struct heap *const heap = heap_current();
         if (unlikely(heap_is_late(heap))) {
-            heap_collect_late(heap);
+            heap_collect_late(heap, heap_thread.effort == 0    ? MALLOW_CALL_WORK
+                                    : kind >= HEAP_BLOCK_LARGE ? MALLOW_CALL_WORK - 1
+                                                               : 1); // it needed a word, say
         } else if (kind < HEAP_BLOCK_LARGE && heap_thread.effort == 0) {
             heap_settle(&process->shared, entries);
         }

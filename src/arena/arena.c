@@ -369,9 +369,10 @@ MALLOW_INLINE void arena_end_give_locked(struct arena_set *set, struct arena *ar
     }
 }
 
-static void arena_set_late_locked(struct arena_set *set, struct slab *late, unsigned late_count) {
+static void arena_set_late_locked(struct arena_set *set, struct slab *late,
+                                  unsigned late_slices) {
     __atomic_store_n(&set->late, late, __ATOMIC_RELAXED);
-    __atomic_store_n(&set->late_count, late_count, __ATOMIC_RELAXED);
+    __atomic_store_n(&set->late_slices, late_slices, __ATOMIC_RELAXED);
 }
 
 // Slots in which nothing begins: a span's length is kept where a slab has its room, and which one
@@ -380,7 +381,7 @@ static MALLOW_NOINLINE void arena_put_off_locked(struct arena_set *set, struct s
                                                  unsigned slice_count) {
     slab->room_count = (uint16_t)slice_count;
     slab->next = set->late;
-    arena_set_late_locked(set, slab, set->late_count + 1);
+    arena_set_late_locked(set, slab, set->late_slices + slice_count);
 }
 
 MALLOW_INTERNAL void arena_give(struct arena_set *set, struct slab *slab, unsigned slice_count) {
@@ -410,7 +411,7 @@ MALLOW_INTERNAL void arena_give(struct arena_set *set, struct slab *slab, unsign
 MALLOW_INTERNAL MALLOW_NOINLINE void arena_put_off(struct arena_set *set, struct slab *slab,
                                                    unsigned slice_count) {
     if (unlikely(reserve_chunk_of(set, slab) != NULL) ||
-        __atomic_load_n(&set->late_count, __ATOMIC_RELAXED) >= ARENA_LATE_SPANS) {
+        __atomic_load_n(&set->late_slices, __ATOMIC_RELAXED) + slice_count > ARENA_LATE_SLICES) {
         arena_give(set, slab, slice_count);
         return;
     }
@@ -428,7 +429,7 @@ MALLOW_INTERNAL MALLOW_NOINLINE bool arena_give_late(struct arena_set *set) {
         const size_t slice = arena_slice_of(arena, slab);
         const unsigned chunk_index = (unsigned)(slice / MALLOW_CHUNK_SLICES);
         const bool dirty = !arena_is_giant(arena, chunk_index);
-        arena_set_late_locked(set, slab->next, set->late_count - 1);
+        arena_set_late_locked(set, slab->next, set->late_slices - slab->room_count);
         chunk_map_give_elsewhere(&arena->map, chunk_index,
                                  (unsigned)(slice % MALLOW_CHUNK_SLICES), slab->room_count, dirty);
         arena_end_give_locked(set, arena, slab, slab->room_count, dirty);

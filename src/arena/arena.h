@@ -114,7 +114,7 @@ struct arena_set {
                                     // given up meanwhile it is late; under lock
     struct slab *late;              // of a span that is yet to be given, first of a list; NULL:
                                     // none; written under lock, read by any
-    unsigned late_count;            // so many; written under lock, read by any
+    unsigned late_slices;           // of all of these; written under lock, read by any
     uint8_t low;                    // enum arena_low: arena_prepare has work; read by any
     struct arena_age *ages;         // of the primary arena's chunks; NULL: none; under lock
     uint8_t *nodes;                 // whose node's its chunks are; NULL: one node; under lock
@@ -167,9 +167,10 @@ MALLOW_RACY_READ static __attribute__((unused)) bool arena_has_free(const struct
     return set->primary.free_slices != 0;
 }
 
-// Leaves that to a later call, unless so many spans are late already. Such a call gives one of
-// them, or all. False: there is none, or it is visited.
-enum { ARENA_LATE_SPANS = 4 };
+// Leaves that to a later call, unless so many slices would be late then: moves in a row that open a
+// slab each are as many as there are classes. Such a call gives one span of them, or all. False:
+// there is none, or it is visited.
+enum { ARENA_LATE_SLICES = 2 * MALLOW_CHUNK_SLICES };
 MALLOW_INTERNAL void arena_put_off(struct arena_set *set, struct slab *slab, unsigned slice_count);
 MALLOW_INTERNAL bool arena_give_late(struct arena_set *set);
 MALLOW_INTERNAL void arena_give_late_all(struct arena_set *set);

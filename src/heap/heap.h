@@ -371,8 +371,8 @@ MALLOW_INLINE bool heap_has_posts(const struct heap *heap) {
 MALLOW_INLINE bool heap_is_late(const struct heap *heap) {
     return heap->skipped_count != 0 && heap_has_posts(heap);
 }
-// Collects one, or makes way for it by giving up the spare slab.
-MALLOW_INTERNAL void heap_collect_late(struct heap *heap);
+// Collects one, up to `work` words of it, or makes way for it by giving up the spare slab.
+MALLOW_INTERNAL void heap_collect_late(struct heap *heap, int work);
 
 // Whether the slab that it would look at next is of the class. A hint.
 MALLOW_INTERNAL bool heap_next_post_is_of(const struct heap *heap, unsigned class_index);
@@ -743,9 +743,10 @@ MALLOW_INTERNAL uintptr_t heap_allocate_apart(struct heap_shared *shared, size_t
 MALLOW_INTERNAL uintptr_t heap_allocate_at(struct heap *heap, size_t size, size_t alignment,
                                            size_t offset);
 MALLOW_INTERNAL void heap_large_free(struct heap_shared *shared, struct slab *slab);
-// The same of one that the call under way has moved: one that has done more for it than take a span
-// leaves the slices to a later call (arena_put_off).
-MALLOW_INTERNAL void heap_large_free_moved(struct heap_shared *shared, struct slab *slab);
+// The same of one that the call under way has moved. `late`: that leaves the slices to a later one
+// (arena_put_off).
+MALLOW_INTERNAL void heap_large_free_moved(struct heap_shared *shared, struct slab *slab,
+                                           bool late);
 // What a large block's slices are charged to besides; NULL: nothing. Not by the owner word: where
 // that leads, others may post what they know of an earlier life of the slot.
 MALLOW_INLINE struct os_charge *heap_large_allowance(const struct slab *slab) {

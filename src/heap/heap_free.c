@@ -73,6 +73,7 @@ MALLOW_INLINE bool heap_free_as_owner(struct heap *heap, struct slab *slab, size
             heap_take_along(heap, owner, slab);
         }
         heap_unclaim(owner, &work);
+        heap_note_effort(HEAP_EFFORT_LOOK);
     }
     return done;
 }

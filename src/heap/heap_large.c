@@ -149,8 +149,8 @@ MALLOW_INTERNAL void heap_large_free(struct heap_shared *shared, struct slab *sl
 }
 
 MALLOW_INTERNAL MALLOW_NOINLINE void heap_large_free_moved(struct heap_shared *shared,
-                                                           struct slab *slab) {
-    if (likely(heap_thread.effort <= HEAP_EFFORT_SPAN) || shared->reserve != NULL ||
+                                                           struct slab *slab, bool late) {
+    if (likely(!late) || shared->reserve != NULL ||
         heap_large_allowance(slab) != NULL) {
         heap_large_free(shared, slab);
         return;

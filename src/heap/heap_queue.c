@@ -53,8 +53,11 @@ static void queue_set_direct(struct heap *heap, unsigned class_index, struct sla
 MALLOW_INLINE void queue_clear_guests(struct slab **end, unsigned host, uint32_t guests,
                                       unsigned granules) {
     struct slab *const none = heap_empty.direct[0];
-    for (; guests != 0; guests &= guests - 1) {
-        queue_set_places(end - (size_t)(host - bits_lowest(guests) + 1) * granules, granules, none);
+    struct slab **first = end - (size_t)2 * granules; // of the class below the host
+    for (uint32_t left = guests << (32 - host); left != 0; left <<= 1, first -= granules) {
+        if (left >> 31 != 0) {
+            queue_set_places(first, granules, none);
+        }
     }
 }
 
@@ -93,7 +96,7 @@ static void queue_lead(struct heap *heap, unsigned class_index, struct slab *sla
     }
 }
 
-MALLOW_INTERNAL MALLOW_NOINLINE struct slab *heap_seat(const struct heap *heap,
+MALLOW_INTERNAL struct slab *heap_seat(const struct heap *heap,
                                                        unsigned *class_index) {
     const unsigned host = size_class_host(*class_index);
     if (host == *class_index || heap->queue[*class_index] != NULL) {

@@ -213,6 +213,8 @@ MALLOW_INTERNAL uintptr_t heap_huge_resize(struct heap_shared *shared, struct hu
         (void)heap_relieve(shared, size - bits_min(size, huge->mapped_bytes));
         address = huge_resize_charged(shared->huges, huge, size, may_move, OS_CHARGE_HARD);
     }
-    heap_make_way(shared, HEAP_KIND_HUGE);
+    if (address != 0) { // else the block moves
+        heap_make_way(shared, HEAP_KIND_HUGE);
+    }
     return address;
 }

@@ -316,8 +316,7 @@ MALLOW_INTERNAL bool heap_drain_one(struct heap *heap, int *work, bool all) {
     return true;
 }
 
-MALLOW_INTERNAL void heap_collect_late(struct heap *heap) {
-    int work = heap_thread.effort == 0 ? MALLOW_CALL_WORK : MALLOW_CALL_WORK - 1;
+MALLOW_INTERNAL void heap_collect_late(struct heap *heap, int work) {
     heap_gate_enter(heap);
     if (heap->spare != NULL) {
         heap_drop_spare(heap);

@@ -181,7 +181,7 @@ static struct slab *heap_next_slab(struct heap *heap, unsigned class_index, int 
     if (slab != NULL) {
         return slab;
     }
-    if (heap_thread.effort == 0 && heap_is_seated(heap, class_index)) {
+    if (heap_is_seated(heap, class_index)) {
         heap_note_effort(HEAP_EFFORT_LOOK); // they have to be seen off
     } else if (unlikely(heap_has_ended(heap->shared)) && heap_may_adopt(heap, class_index)) {
         slab = heap_adopt_slab(heap, class_index, work);
@@ -247,9 +247,14 @@ static void heap_end_open(struct heap *heap, uint64_t entries, int *work) {
         if (heap_thread.effort != 0) {
             // It has collected, say, and opened; for a block that moves it may collect yet.
             heap_note_effort(heap_thread.first_effort != 0 ? HEAP_EFFORT_LOOK : HEAP_EFFORT_POST);
+            if (heap_thread.first_effort == 0 && !meta_is_low(heap->shared->meta) &&
+                arena_is_low(heap->shared->arenas) != ARENA_SHORT_TABLES) {
+                return; // enough
+            }
         } else if (heap->reserve == heap->shared->reserve && !heap_owes(heap->shared) &&
                    arena_is_low(heap->shared->arenas) == ARENA_NOT_LOW &&
                    unlikely(heap_has_ended(heap->shared))) {
+            *work -= 1; // a slab may be given up for it
             heap_drain_ended(heap, work);
         }
         heap_settle(heap->shared, entries);
@@ -269,6 +274,9 @@ static MALLOW_NOINLINE struct slab *heap_refill(struct heap *heap, unsigned clas
     const uint64_t entries = os_entries(heap->shared->os);
     // Less for a class that has been seated, and for a block that moves.
     int work = heap_thread.effort == 0 ? MALLOW_CALL_WORK : MALLOW_CALL_WORK / 2;
+    if (slab != NULL && slab->room_count >= HEAP_POOR_BLOCKS) {
+        work--; // to look through such a slab is something
+    }
     if (slab == NULL && !heap_prepare_class(heap, class_index)) {
         return NULL;
     }
@@ -483,6 +491,10 @@ static MALLOW_NOINLINE uintptr_t heap_allocate_first(struct heap *heap, unsigned
     if (address != 0) {
         return address;
     }
+    if (unlikely(heap_thread.first != 0) && class_index >= MALLOW_DIRECT_CLASS_COUNT &&
+        heap->reserve == NULL) { // slices are had sooner than a slab and the places for its class
+        return heap_large_allocate(heap, size_class_bytes(class_index), MALLOW_SLICE_BYTES, zeroed);
+    }
     return unlikely(heap_is_crowded(heap->shared)) && class_index < MALLOW_DIRECT_CLASS_COUNT
                ? heap_allocate_seated(heap, class_index, zeroed)
                : heap_allocate_in_slab(heap, class_index, NULL, zeroed, true);
@@ -507,7 +519,7 @@ static uintptr_t heap_huge_allocate(struct heap *heap, size_t size, size_t align
     if (unlikely(heap_thread.first != 0)) {
         return address;
     }
-    if (heap_thread.first_effort != HEAP_EFFORT_MOVE_FAR) { // which gives as much back, or nearly
+    if (heap_thread.first_effort == 0) { // else a block moves, and what is next makes way
         heap_make_way(shared, HEAP_KIND_HUGE);
     }
     heap_settle(shared, entries);
@@ -570,9 +582,13 @@ static MALLOW_NOINLINE bool heap_is_slab_dear(struct heap *heap, unsigned class_
         return true; // of several slices
     }
     if (heap_thread.first_effort < HEAP_EFFORT_MOVE ||
-        (current != NULL && slab_can_open(current)) ||
-        (class_index >= MALLOW_DIRECT_CLASS_COUNT && heap_medium_of(heap) == NULL) ||
-        heap_queue_first(heap, class_index) != NULL) {
+        (current != NULL && slab_can_open(current))) {
+        return false;
+    }
+    if (class_index >= MALLOW_DIRECT_CLASS_COUNT && heap_medium_of(heap) == NULL) {
+        return true; // with a structure to make besides
+    }
+    if (heap_queue_first(heap, class_index) != NULL) {
         return false;
     }
     heap->skipped_count += heap_has_posts(heap) ? 1 : 0;

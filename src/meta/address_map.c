@@ -32,10 +32,16 @@ MALLOW_INTERNAL bool address_map_prepare_slow(struct address_map *map) {
     return true;
 }
 
-MALLOW_INTERNAL void address_map_stock_locked(struct address_map *map) {
-    if (map->spare[2] == NULL && map->root != NULL) {
-        map->spare[2] = meta_take(map->meta, sizeof *map->spare[2]);
+MALLOW_INTERNAL bool address_map_stock_locked(struct address_map *map) {
+    if (map->spare[2] != NULL || map->root == NULL) {
+        return false;
     }
+    if (!meta_has(map->meta, sizeof *map->spare[2])) {
+        meta_prepare(map->meta);
+        return true;
+    }
+    map->spare[2] = meta_take(map->meta, sizeof *map->spare[2]);
+    return false;
 }
 
 // The node behind `slot`, which has none yet, made from a spare one.

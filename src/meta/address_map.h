@@ -68,8 +68,9 @@ MALLOW_INLINE uintptr_t address_map_get(const struct address_map *map, uintptr_t
                                 memory_order_acquire);
 }
 
-// Takes a node more than that ahead, if there is none: for a call with little to do. Lock held.
-MALLOW_INTERNAL void address_map_stock_locked(struct address_map *map);
+// Takes a node more than that ahead, if there is none: for a call with little to do. True: there
+// was no memory for it, and the kernel may have been entered to have some. Lock held.
+MALLOW_INTERNAL bool address_map_stock_locked(struct address_map *map);
 
 // Takes ahead all the memory that one change can need. False: out of memory. Lock held.
 MALLOW_INTERNAL bool address_map_prepare_slow(struct address_map *map);

@@ -10,6 +10,7 @@
 #ifndef MALLOW_META_META_H
 #define MALLOW_META_META_H
 
+#include "base/bits.h"
 #include "os/os.h"
 
 // Address space that nobody minds, for all the steps that a program will ever need.
@@ -47,6 +48,13 @@ MALLOW_INTERNAL void *meta_take(struct meta *meta, size_t bytes);
 MALLOW_INLINE bool meta_is_low(const struct meta *meta) {
     return unlikely(__atomic_load_n(&meta->low, __ATOMIC_RELAXED)) &&
            !os_is_confined(meta->os) && !meta->os->sealed;
+}
+
+// Whether so much can be had without a system call. A hint.
+MALLOW_INLINE bool meta_has(const struct meta *meta, size_t bytes) {
+    return __atomic_load_n(&meta->bump_end, __ATOMIC_RELAXED) -
+               __atomic_load_n(&meta->bump, __ATOMIC_RELAXED) >=
+           bits_align_up(bytes, MALLOW_CACHE_LINE);
 }
 
 // Gives back address space that is reserved and not in use. A system call.

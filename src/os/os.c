@@ -68,6 +68,18 @@ static void os_name(const struct os *os, uintptr_t address, size_t bytes) {
     }
 }
 
+// What few systems are told of a new mapping besides.
+static MALLOW_COLD void os_describe(struct os *os, uintptr_t address, size_t bytes,
+                                    int protection) {
+    if (protection == (PROT_READ | PROT_WRITE)) {
+        os_name(os, address, bytes);
+    }
+    if (os->keeps_by_advice && protection != PROT_NONE) {
+        os_count(os, &os->advise_count);
+        (void)os_syscall6(SYS_madvise, (long)address, (long)bytes, MADV_NOHUGEPAGE, 0, 0, 0);
+    }
+}
+
 static uintptr_t os_map_raw(struct os *os, uintptr_t address, size_t bytes, int protection,
                             int flags) {
     if (unlikely(os->sealed)) {
@@ -85,12 +97,8 @@ static uintptr_t os_map_raw(struct os *os, uintptr_t address, size_t bytes, int 
     if (os_failed(result)) {
         return 0;
     }
-    if (protection == (PROT_READ | PROT_WRITE)) {
-        os_name(os, (uintptr_t)result, bytes);
-    }
-    if (unlikely(os->keeps_by_advice) && protection != PROT_NONE) {
-        os_count(os, &os->advise_count);
-        (void)os_syscall6(SYS_madvise, result, (long)bytes, MADV_NOHUGEPAGE, 0, 0, 0);
+    if (unlikely(os->name_mappings) || unlikely(os->keeps_by_advice)) {
+        os_describe(os, (uintptr_t)result, bytes, protection);
     }
     return (uintptr_t)result;
 }

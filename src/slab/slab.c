@@ -145,12 +145,46 @@ MALLOW_INTERNAL void slab_clear(struct slab *slab) {
     __atomic_store_n(&slab->kind, SLAB_NONE, __ATOMIC_RELEASE);
 }
 
+// The first word with a free block from `word` on, or `end`. Most have none where this is asked, so
+// four in a row are a few instructions each.
+static MALLOW_NOINLINE const uint64_t *slab_skip_words(const uint64_t *word, const uint64_t *end) {
+    for (; end - word >= 4; word += 4) {
+        if (word[0] != 0) {
+            return word;
+        }
+        if (word[1] != 0) {
+            return word + 1;
+        }
+        if (word[2] != 0) {
+            return word + 2;
+        }
+        if (word[3] != 0) {
+            return word + 3;
+        }
+    }
+    while (word < end && *word == 0) {
+        word++;
+    }
+    return word;
+}
+
+// slab_next_word, of a slab of many words.
+// the blocks that were handed out together stay together.
 MALLOW_INTERNAL bool slab_seek_word(struct slab *slab) {
-    return slab_next_word(slab);
+    const uint64_t *const end = &slab->bits[slab->word_count];
+    const uint64_t *word = slab_skip_words(slab->word, end);
+    if (word == end) {
+        word = slab_skip_words(slab->bits, slab->word);
+        if (word == slab->word) {
+            return false;
+        }
+    }
+    slab_set_word(slab, (unsigned)(word - slab->bits));
+    return true;
 }
 
 MALLOW_INTERNAL bool slab_seek_room(struct slab *slab) {
-    return slab_next_word(slab) &&
+    return slab_seek_word(slab) &&
            (bits_count(*slab->word) >= SLAB_WORD_WORTH || slab_is_roomy(slab));
 }
 

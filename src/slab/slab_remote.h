@@ -68,7 +68,8 @@ MALLOW_INLINE uint64_t slab_remote_sample(const struct slab_remote *remote, unsi
 }
 
 // Whether other threads have freed `enough` blocks of a slab of so many words: a few words are
-// counted; of more, a quarter of the bits, and of many an eighth, of every other word.
+// counted; of more, a quarter of the bits, and of many an eighth, of every other
+// word of the first sixteen.
 MALLOW_INLINE bool slab_remote_has(const struct slab_remote *remote, unsigned word_count,
                                    unsigned enough) {
     const uint64_t quarter = UINT64_C(0x8888888888888888);
@@ -89,8 +90,7 @@ MALLOW_INLINE bool slab_remote_has(const struct slab_remote *remote, unsigned wo
                  bits_count_bytes(slab_remote_sample(remote, 4, 8, 1, quarter));
         return bits_sum_bytes(counts) * 4 >= enough;
     }
-    counts = bits_count_bytes(slab_remote_sample(remote, 0, 16, 2, eighth)) +
-             bits_count_bytes(slab_remote_sample(remote, 16, MALLOW_SLAB_WORDS, 2, eighth));
+    counts = bits_count_bytes(slab_remote_sample(remote, 0, 16, 2, eighth));
     return bits_sum_bytes(counts) * 16 >= enough;
 }
 

@@ -29,7 +29,7 @@ ERRORS = [
     ("bits are taken before PENDING is", "slab/slab_remote.c",
      """    atomic_fetch_and_explicit(&slab->owner, ~SLAB_OWNER_PENDING, memory_order_seq_cst);
     slab_cool(slab);
-    _Atomic(uint64_t) *const end = &remote->bits[slab->word_count];
+    const unsigned end = slab->word_count;
 """, """    slab_cool(slab);
     const uint64_t early = atomic_exchange_explicit(&remote->bits[0], 0, memory_order_seq_cst);
     slab->bits[0] |= early;
@@ -38,7 +38,7 @@ ERRORS = [
     *words = budget;
     slab->used_count -= bits_sum_bytes(counts);
     return (int)bits_sum_bytes(counts);
-    _Atomic(uint64_t) *const end = &remote->bits[slab->word_count];
+    const unsigned end = slab->word_count;
 """, "frees", ""),
     ("a post of an earlier life is forgotten without a look", "heap/heap_remote.c",
      """        if (!heap_needs_post(slab, remote) ||

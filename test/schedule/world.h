@@ -24,6 +24,7 @@
 #include "meta/meta.c"
 #include "meta/address_map.c"
 
+#include "slab/size_class.c"
 #include "slab/slab.c"
 #include "slab/slab_remote.c"
 #include "slab/slab_holes.c"

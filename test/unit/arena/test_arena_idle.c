@@ -210,6 +210,28 @@ CASE(a_span_that_is_visited_is_given_up_but_not_used) {
     arena_world_check(&world);
 }
 
+CASE(slices_are_late_up_to_so_many_and_are_given_a_span_a_call) {
+    enum { SPANS = ARENA_LATE_SLICES / 2 };
+    struct arena_span spans[SPANS + 1];
+    for (unsigned i = 0; i <= SPANS; i++) {
+        spans[i] = arena_take(set, 2, 1);
+    }
+    const size_t free_slices = set->primary.free_slices;
+    for (unsigned i = 0; i < SPANS; i++) {
+        arena_put_off(set, spans[i].slab, 2);
+    }
+    assert_int_equal(set->late_slices, ARENA_LATE_SLICES);
+    assert_int_equal(set->primary.free_slices, free_slices);
+    arena_put_off(set, spans[SPANS].slab, 2); // is given
+    assert_int_equal(set->primary.free_slices, free_slices + 2);
+    for (unsigned given = 1; arena_give_late(set); given++) {
+        assert_int_equal(set->primary.free_slices, free_slices + 2 + given * 2);
+    }
+    assert_int_equal(set->primary.free_slices, free_slices + 2 * (SPANS + 1));
+    assert_int_equal(set->late_slices, 0);
+    arena_world_check(&world);
+}
+
 CASE(much_that_is_kept_raises_work_and_little_does_not) {
     enum { LITTLE = (int)(MALLOW_WORK_BYTES >> MALLOW_SLICE_SHIFT) };
     struct arena_span spans[LITTLE + 1];
@@ -288,6 +310,8 @@ int main(void) {
         cmocka_unit_test_setup_teardown(nobody_waits_for_ever_for_one_who_has_gone, begin, end),
         cmocka_unit_test_setup_teardown(a_span_that_is_visited_is_given_up_but_not_used, begin,
                                         end),
+        cmocka_unit_test_setup_teardown(
+            slices_are_late_up_to_so_many_and_are_given_a_span_a_call, begin, end),
         cmocka_unit_test_setup_teardown(much_that_is_kept_raises_work_and_little_does_not, begin,
                                         end),
         cmocka_unit_test_setup_teardown(a_lifted_limit_keeps_what_is_freed, begin, end),

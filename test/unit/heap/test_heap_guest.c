@@ -158,6 +158,40 @@ CASE(a_guest_leaves_when_its_hosts_slab_does) {
     heap_world_check(&world, world.heap);
 }
 
+// The place of every size: none of the host's doubling leads anywhere, all others as before.
+static void check_left(unsigned host, struct slab *const before[MALLOW_DIRECT_COUNT]) {
+    for (size_t i = 0; i < MALLOW_DIRECT_COUNT; i++) {
+        const bool left = size_class_host(size_class_of(i << MALLOW_GRANULE_SHIFT)) == host;
+        assert_ptr_equal(world.heap->direct[i], left ? heap_empty.direct[0] : before[i]);
+    }
+}
+
+CASE(whichever_guests_a_host_has_leave_with_it_and_no_others) {
+    struct slab *before[MALLOW_DIRECT_COUNT];
+    uint64_t random = 1;
+    take_of_all();
+    for (unsigned round = 0; round < 200; round++) {
+        for (unsigned host = 0; host < MALLOW_DIRECT_CLASS_COUNT; host++) {
+            struct slab *const slab = heap_current_slab(world.heap, host);
+            if (size_class_host(host) != host) {
+                continue;
+            }
+            memcpy(before, world.heap->direct, sizeof before);
+            heap_hide_current(world.heap, host);
+            check_left(host, before);
+            assert_int_equal(world.heap->guests & size_class_guests(host), 0);
+            heap_show_current(world.heap, host, slab);
+            for (uint32_t guests = size_class_guests(host); guests != 0; guests &= guests - 1) {
+                random = random * UINT64_C(6364136223846793005) + 1;
+                if (random >> 63 != 0) {
+                    heap_seat_guest(world.heap, bits_lowest(guests), slab);
+                }
+            }
+        }
+        heap_world_check(&world, world.heap);
+    }
+}
+
 CASE(where_the_host_rests_its_guests_do) {
     uintptr_t block = 0;
     take_thin(GUEST);
@@ -195,6 +229,8 @@ int main(void) {
         cmocka_unit_test_setup_teardown(a_class_that_a_block_moves_to_leaves_that_to_others, begin,
                                         end),
         cmocka_unit_test_setup_teardown(a_guest_leaves_when_its_hosts_slab_does, begin, end),
+        cmocka_unit_test_setup_teardown(whichever_guests_a_host_has_leave_with_it_and_no_others,
+                                        begin, end),
         cmocka_unit_test_setup_teardown(where_the_host_rests_its_guests_do, begin, end),
         cmocka_unit_test_setup_teardown(a_guest_without_memory_is_refused_and_nothing_else, begin,
                                         end),

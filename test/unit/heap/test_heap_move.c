@@ -142,11 +142,11 @@ CASE(what_moves_leave_alone_is_collected_by_a_cheap_call) {
             heap_keep_spare(heap, slab);
         }
     }
-    heap_collect_late(heap);
+    heap_collect_late(heap, MALLOW_CALL_WORK);
     assert_null(heap->spare);
     assert_int_equal(heap_world_posts_waiting(heap), 1);
     assert_true(heap_is_late(heap));
-    heap_collect_late(heap);
+    heap_collect_late(heap, MALLOW_CALL_WORK);
     assert_int_equal(heap_world_posts_waiting(heap), 0);
     assert_false(heap_is_late(heap));
     heap_world_check(&world, heap);
