@@ -382,7 +382,7 @@ MALLOW_INTERNAL bool huge_give_record(struct huge_set *set, struct huge *huge, u
         } else {
             huge_record_give_locked(set, huge);
             const bool entered = may_enter && !huge_is_full(set) && // so it has little else to do
-                                 address_map_stock_locked(set->map);
+                                 address_map_stock_locked(set->map, true);
             huge_cache_give(&set->cache, mapping, set->live_bytes, may_enter && !entered);
         }
         huge_settle_charge_locked(set);
@@ -477,7 +477,7 @@ MALLOW_INTERNAL uintptr_t huge_resize_charged(struct huge_set *set, struct huge 
         huge->next_part = 0;
         huge->age = (struct arena_age){0, 0, 0, 0};
     }
-    (void)address_map_stock_locked(set->map);
+    (void)address_map_stock_locked(set->map, false);
     huge_settle_charge_locked(set);
     os_lock_drop(&set->map->lock);
     return address;
@@ -521,7 +521,7 @@ MALLOW_INTERNAL void huge_join(struct huge_set *set) {
     os_lock_take(&set->map->lock);
     if (huge_is_loose(set)) {
         huge_cache_join(&set->cache, set->live_bytes);
-        (void)address_map_stock_locked(set->map);
+        (void)address_map_stock_locked(set->map, true);
     }
     os_lock_drop(&set->map->lock);
 }

@@ -32,16 +32,18 @@ MALLOW_INTERNAL bool address_map_prepare_slow(struct address_map *map) {
     return true;
 }
 
-MALLOW_INTERNAL bool address_map_stock_locked(struct address_map *map) {
+MALLOW_INTERNAL bool address_map_stock_locked(struct address_map *map, bool may_enter) {
     if (map->spare[2] != NULL || map->root == NULL) {
         return false;
     }
-    if (!meta_has(map->meta, sizeof *map->spare[2])) {
-        meta_prepare(map->meta);
-        return true;
+    if (meta_has(map->meta, sizeof *map->spare[2])) {
+        map->spare[2] = meta_take(map->meta, sizeof *map->spare[2]);
+        return false;
     }
-    map->spare[2] = meta_take(map->meta, sizeof *map->spare[2]);
-    return false;
+    if (may_enter) {
+        meta_prepare(map->meta);
+    }
+    return may_enter;
 }
 
 // The node behind `slot`, which has none yet, made from a spare one.

@@ -80,6 +80,23 @@ CASE(after_a_preparation_no_change_fails_and_a_known_megabyte_needs_none) {
     }
 }
 
+CASE(a_node_ahead_takes_no_memory_that_is_not_there_but_has_some_made_in_one_call) {
+    assert_true(set(0x1000, 1)); // a root, and both nodes used
+    assert_true(address_map_prepare_locked(&map));
+    meta.bump = meta.bump_end - 64; // next to nothing is left
+    meta.low = true;
+    const uint64_t entries = os_entries(&os);
+    assert_false(address_map_stock_locked(&map, false));
+    assert_null(map.spare[2]);
+    assert_int_equal(os_entries(&os), entries);
+    assert_true(address_map_stock_locked(&map, true));
+    assert_null(map.spare[2]);
+    assert_int_equal(os_entries(&os), entries + 1);
+    assert_false(address_map_stock_locked(&map, true)); // there is
+    assert_non_null(map.spare[2]);
+    assert_int_equal(os_entries(&os), entries + 1);
+}
+
 CASE(what_was_set_last_is_what_is_found) {
     enum { MEGABYTES = 64, BASES = 8 };
     uintptr_t values[BASES][MEGABYTES] = {{0}};
@@ -107,6 +124,7 @@ int main(void) {
         MAP_CASE(a_value_covers_its_megabyte_and_nothing_else),
         MAP_CASE(addresses_beyond_48_bits_are_refused),
         MAP_CASE(after_a_preparation_no_change_fails_and_a_known_megabyte_needs_none),
+        MAP_CASE(a_node_ahead_takes_no_memory_that_is_not_there_but_has_some_made_in_one_call),
         MAP_CASE(what_was_set_last_is_what_is_found),
     };
     return cmocka_run_group_tests(cases, NULL, NULL);
