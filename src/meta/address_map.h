@@ -69,7 +69,7 @@ MALLOW_INLINE uintptr_t address_map_get(const struct address_map *map, uintptr_t
 }
 
 // Takes a node more than that ahead, if there is none: for a call with little to do. True: there
-// was no memory for it, and the kernel may have been entered to have some, which only one that
+// was no memory for it, and the kernel has been entered to have some, which only one that
 // `may_enter` does. Lock held.
 MALLOW_INTERNAL bool address_map_stock_locked(struct address_map *map, bool may_enter);
 

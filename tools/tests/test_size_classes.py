@@ -57,6 +57,7 @@ class SizeClasses(unittest.TestCase):
                 f"-I{ROOT}/src",
                 f"-I{ROOT}/include",
                 f"-DMALLOW_CLASS_STEP_BITS={bits}U",
+                f"{ROOT}/src/slab/size_class.c",
             )
             said = subprocess.run([program], check=True, capture_output=True, text=True).stdout
             self.assertEqual([int(line) for line in said.split()], size_classes.classes(steps))

@@ -95,6 +95,11 @@ CASE(a_node_ahead_takes_no_memory_that_is_not_there_but_has_some_made_in_one_cal
     assert_false(address_map_stock_locked(&map, true)); // there is
     assert_non_null(map.spare[2]);
     assert_int_equal(os_entries(&os), entries + 1);
+    map.spare[2] = NULL;
+    meta.bump = meta.bump_end - 64;
+    os.sealed = true; // none can be made
+    assert_false(address_map_stock_locked(&map, true));
+    assert_int_equal(os_entries(&os), entries + 1);
 }
 
 CASE(what_was_set_last_is_what_is_found) {
