@@ -14,6 +14,7 @@ static int begin(void **state) {
     memset(&meta, 0, sizeof meta);
     memset(&map, 0, sizeof map);
     os_init(&os);
+    os.address_space_limit = SIZE_MAX; // also where the tests run under one
     meta_init(&meta, &os);
     address_map_init(&map, &meta);
     return 0;
