@@ -96,13 +96,13 @@ MALLOW_INLINE bool resize_free_in_slab(struct process *process, const struct hea
 // taken a span gives them back in place of its own.
 MALLOW_INLINE void resize_free_large(struct process *process, struct slab *slab, bool entered) {
     const uint16_t effort = heap_thread.effort;
-    const bool dear = effort > HEAP_EFFORT_SPAN || (effort >= HEAP_EFFORT_HUGE && entered);
-    const bool due = (effort <= HEAP_EFFORT_LOOK || effort == HEAP_EFFORT_SPAN) && !entered &&
-                     arena_is_late(&process->arenas);
-    const bool swaps = unlikely(due) && effort == HEAP_EFFORT_SPAN &&
-                       arena_give_late(&process->arenas);
-    heap_large_free_moved(&process->shared, slab, dear || swaps);
-    if (unlikely(due) && effort != HEAP_EFFORT_SPAN) {
+    const bool due = !entered && arena_is_late(&process->arenas);
+    bool leaves = effort > HEAP_EFFORT_SPAN || (effort >= HEAP_EFFORT_HUGE && entered);
+    if (unlikely(due) && effort == HEAP_EFFORT_SPAN) {
+        leaves = arena_give_late(&process->arenas);
+    }
+    heap_large_free_moved(&process->shared, slab, leaves);
+    if (unlikely(due) && effort <= HEAP_EFFORT_LOOK) {
         arena_give_late(&process->arenas);
     }
     heap_thread.effort = effort + HEAP_EFFORT_LOOK; // a span is soon given back

@@ -96,8 +96,7 @@ static void queue_lead(struct heap *heap, unsigned class_index, struct slab *sla
     }
 }
 
-MALLOW_INTERNAL struct slab *heap_seat(const struct heap *heap,
-                                                       unsigned *class_index) {
+MALLOW_INTERNAL struct slab *heap_seat(const struct heap *heap, unsigned *class_index) {
     const unsigned host = size_class_host(*class_index);
     if (host == *class_index || heap->queue[*class_index] != NULL) {
         return NULL;

@@ -40,10 +40,11 @@ MALLOW_INTERNAL bool address_map_stock_locked(struct address_map *map, bool may_
         map->spare[2] = meta_take(map->meta, sizeof *map->spare[2]);
         return false;
     }
-    const uint64_t entries = os_entries(map->meta->os);
-    if (may_enter && meta_is_low(map->meta)) {
-        meta_prepare(map->meta);
+    if (!may_enter || !meta_is_low(map->meta)) {
+        return false;
     }
+    const uint64_t entries = os_entries(map->meta->os);
+    meta_prepare(map->meta);
     return os_entries(map->meta->os) != entries;
 }
 

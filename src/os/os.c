@@ -60,19 +60,13 @@ MALLOW_INTERNAL size_t os_limit(const struct os *os) {
                     os_limit_of(RLIMIT_DATA));
 }
 
-static void os_name(const struct os *os, uintptr_t address, size_t bytes) {
-    static const char name[] = "mallow";
-    if (os->name_mappings) {
-        (void)os_syscall6(SYS_prctl, OS_SET_VMA, OS_SET_VMA_ANON_NAME, (long)address, (long)bytes,
-                          (long)(uintptr_t)name, 0);
-    }
-}
-
 // What few systems are told of a new mapping besides.
 static MALLOW_COLD void os_describe(struct os *os, uintptr_t address, size_t bytes,
                                     int protection) {
-    if (protection == (PROT_READ | PROT_WRITE)) {
-        os_name(os, address, bytes);
+    static const char name[] = "mallow";
+    if (os->name_mappings && protection == (PROT_READ | PROT_WRITE)) {
+        (void)os_syscall6(SYS_prctl, OS_SET_VMA, OS_SET_VMA_ANON_NAME, (long)address, (long)bytes,
+                          (long)(uintptr_t)name, 0);
     }
     if (os->keeps_by_advice && protection != PROT_NONE) {
         os_count(os, &os->advise_count);

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 // Size classes: size -> class -> block size, and the shape of a class's slabs.
 //
-// Owns     the block size of each class, for slow paths: where that is asked for several times in a
-//          call, a table is a third of the instructions. The fast paths have no use for it.
+// Owns     a table of the block size of each class, for slow paths, which ask for it several times
+//          in a call (decision 70). The fast paths have no use for it. All else is arithmetic.
 // Holds    with the 8 steps a doubling that are shipped (config.h; decision 7 has the others'
 //          figures): classes 0..7 are 16, 32 ... 128 bytes; from there each doubling has 8, so a
 //          block is at most 12.5 % larger than asked for (plus 15 bytes below 128).

@@ -145,9 +145,9 @@ MALLOW_INTERNAL void slab_clear(struct slab *slab) {
     __atomic_store_n(&slab->kind, SLAB_NONE, __ATOMIC_RELEASE);
 }
 
-// The first word with a free block from `word` on, or `end`. Most have none where this is asked, so
-// four in a row are a few instructions each.
-static MALLOW_NOINLINE const uint64_t *slab_skip_words(const uint64_t *word, const uint64_t *end) {
+// slab_skip_words where most words are likely to have none: four in a row are a few instructions
+// each.
+static MALLOW_NOINLINE const uint64_t *slab_skip_many(const uint64_t *word, const uint64_t *end) {
     for (; end - word >= 4; word += 4) {
         if (word[0] != 0) {
             return word;
@@ -162,25 +162,11 @@ static MALLOW_NOINLINE const uint64_t *slab_skip_words(const uint64_t *word, con
             return word + 3;
         }
     }
-    while (word < end && *word == 0) {
-        word++;
-    }
-    return word;
+    return slab_skip_words(word, end);
 }
 
-// slab_next_word, of a slab of many words.
-// the blocks that were handed out together stay together.
 MALLOW_INTERNAL bool slab_seek_word(struct slab *slab) {
-    const uint64_t *const end = &slab->bits[slab->word_count];
-    const uint64_t *word = slab_skip_words(slab->word, end);
-    if (word == end) {
-        word = slab_skip_words(slab->bits, slab->word);
-        if (word == slab->word) {
-            return false;
-        }
-    }
-    slab_set_word(slab, (unsigned)(word - slab->bits));
-    return true;
+    return slab_next_word_by(slab, slab_skip_many);
 }
 
 MALLOW_INTERNAL bool slab_seek_room(struct slab *slab) {

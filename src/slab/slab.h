@@ -250,23 +250,32 @@ MALLOW_INLINE void slab_open_first(struct slab *slab, size_t page_bytes) {
     slab_set_word(slab, 0);
 }
 
-// slab_find_word where a block is known to be free, or hot. From the current word on and around:
-// the blocks that were handed out together stay together.
-MALLOW_INLINE bool slab_next_word(struct slab *slab) {
-    const uint64_t *const end = &slab->bits[slab->word_count];
-    const uint64_t *word = slab->word;
+// The first word with a free block from `word` on, or `end`.
+MALLOW_INLINE const uint64_t *slab_skip_words(const uint64_t *word, const uint64_t *end) {
     while (word < end && *word == 0) {
         word++;
     }
+    return word;
+}
+
+// slab_find_word where a block is known to be free, or hot. From the current word on and around:
+// the blocks that were handed out together stay together. `seek`: slab_skip_words, or a like one.
+MALLOW_INLINE bool slab_next_word_by(struct slab *slab,
+                                     const uint64_t *(*seek)(const uint64_t *, const uint64_t *)) {
+    const uint64_t *const end = &slab->bits[slab->word_count];
+    const uint64_t *word = seek(slab->word, end);
     if (word == end) {
-        for (word = slab->bits; word < slab->word && *word == 0; word++) {
-        }
+        word = seek(slab->bits, slab->word);
         if (word == slab->word) {
             return false;
         }
     }
     slab_set_word(slab, (unsigned)(word - slab->bits));
     return true;
+}
+
+MALLOW_INLINE bool slab_next_word(struct slab *slab) {
+    return slab_next_word_by(slab, slab_skip_words);
 }
 
 // A slab that is out is not looked through.

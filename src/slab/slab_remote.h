@@ -68,8 +68,8 @@ MALLOW_INLINE uint64_t slab_remote_sample(const struct slab_remote *remote, unsi
 }
 
 // Whether other threads have freed `enough` blocks of a slab of so many words: a few words are
-// counted; of more, a quarter of the bits, and of many an eighth, of every other
-// word of the first sixteen.
+// counted; of more, a quarter of the bits, and of many an eighth, of every other word of the
+// first sixteen.
 MALLOW_INLINE bool slab_remote_has(const struct slab_remote *remote, unsigned word_count,
                                    unsigned enough) {
     const uint64_t quarter = UINT64_C(0x8888888888888888);
