@@ -227,8 +227,9 @@ static bool heap_should_drain(struct heap *heap, const struct slab *slab, unsign
                (arena_is_low(heap->shared->arenas) == ARENA_NOT_LOW &&
                 !meta_is_low(heap->shared->meta));
     }
-    if ((heap_thread.effort == 0 && heap_next_post_is_of(heap, class_index)) ||
-        (++heap->skipped_count > MALLOW_CLASS_COUNT && !heap_is_seated(heap, class_index))) {
+    // The count first: who does both has no time to look at what is next.
+    if ((++heap->skipped_count > MALLOW_CLASS_COUNT && !heap_is_seated(heap, class_index)) ||
+        (heap_thread.effort == 0 && heap_next_post_is_of(heap, class_index))) {
         return true;
     }
     if (heap_thread.effort == 0 && heap->skipped_count % 2 != 0) {
