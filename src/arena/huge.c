@@ -204,13 +204,13 @@ static struct huge_mapping huge_map_locked(struct huge_set *set,
         }
     }
     if (!request->zeroed) {
-        unsigned piece;
-        growth = huge_cache_growth(&set->cache, mapped_bytes, &piece);
+        struct huge_choice choice;
+        growth = huge_cache_growth(&set->cache, mapped_bytes, &choice);
         if (!huge_charge_locked(set, growth, request->level)) {
             return huge_no_mapping;
         }
         const struct huge_mapping mapping =
-            huge_cache_take(&set->cache, mapped_bytes, piece, set->live_bytes);
+            huge_cache_take(&set->cache, mapped_bytes, choice, set->live_bytes);
         if (mapping.address != 0) {
             return mapping;
         }

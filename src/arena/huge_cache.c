@@ -446,7 +446,8 @@ static struct huge_mapping huge_cache_take_gathered(struct huge_cache *cache, si
     if (gathered < bytes && piece != HUGE_INDEX_NONE && !room->refused) {
         const unsigned best = cache->pieces[piece].bytes <= bytes - gathered
                                   ? piece
-                                  : huge_cache_best(cache, bytes - gathered);
+                                  : huge_index_enough(cache->index, cache->pieces,
+                                                      bytes - gathered);
         if (cache->pieces[best].bytes <= room->end - room->tail) {
             if (gathered != 0) {
                 huge_room_align(cache, cache->pieces[best].bytes);
@@ -467,17 +468,27 @@ static bool huge_cache_uses_room(const struct huge_cache *cache, size_t bytes, s
             huge_cache_gathered(cache) + best >= bytes / HUGE_WHOLE_SHARE);
 }
 
-MALLOW_INTERNAL struct huge_mapping huge_cache_take(struct huge_cache *cache, size_t bytes,
-                                                    unsigned piece, size_t live_bytes) {
-    huge_cache_learn(cache, bytes, live_bytes);
+MALLOW_INTERNAL size_t huge_cache_growth(const struct huge_cache *cache, size_t bytes,
+                                         struct huge_choice *choice) {
+    const unsigned piece = cache->count > 0 ? huge_cache_best(cache, bytes) : HUGE_INDEX_NONE;
     const size_t best = piece != HUGE_INDEX_NONE ? cache->pieces[piece].bytes : 0;
-    if (piece != HUGE_INDEX_NONE && best >= bytes) {
-        return huge_cache_cut(cache, piece, bytes);
-    }
+    const bool gathers = best < bytes && huge_cache_uses_room(cache, bytes, best);
+    *choice = (struct huge_choice){piece, gathers};
+    // What is put together grows by that whether or not a piece moves.
+    return bytes - bits_min(bytes, gathers ? huge_cache_gathered(cache) : best);
+}
+
+MALLOW_INTERNAL struct huge_mapping huge_cache_take(struct huge_cache *cache, size_t bytes,
+                                                    struct huge_choice choice, size_t live_bytes) {
+    const unsigned piece = choice.piece;
+    huge_cache_learn(cache, bytes, live_bytes);
     if (piece != HUGE_INDEX_NONE) {
+        if (cache->pieces[piece].bytes >= bytes) {
+            return huge_cache_cut(cache, piece, bytes);
+        }
         huge_cache_miss(cache);
     }
-    if (huge_cache_uses_room(cache, bytes, best)) {
+    if (choice.gathers) {
         return huge_cache_take_gathered(cache, bytes, piece);
     }
     if (piece != HUGE_INDEX_NONE && cache->pieces[piece].parts != HUGE_SEVERAL) {
@@ -506,19 +517,6 @@ MALLOW_INTERNAL struct huge_mapping huge_cache_take_fresh(struct huge_cache *cac
     room->tail += bytes;
     room->front = room->tail;
     return part;
-}
-
-MALLOW_INTERNAL size_t huge_cache_growth(const struct huge_cache *cache, size_t bytes,
-                                         unsigned *piece) {
-    *piece = cache->count > 0 ? huge_cache_best(cache, bytes) : HUGE_INDEX_NONE;
-    const size_t best = *piece != HUGE_INDEX_NONE ? cache->pieces[*piece].bytes : 0;
-    if (best >= bytes) {
-        return 0;
-    }
-    if (huge_cache_uses_room(cache, bytes, best)) {
-        return bytes - bits_min(bytes, huge_cache_gathered(cache)); // whether or not a piece moves
-    }
-    return bytes - best;
 }
 
 MALLOW_INTERNAL void huge_cache_unlearn(struct huge_cache *cache, size_t bytes) {

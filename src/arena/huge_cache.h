@@ -77,11 +77,21 @@ MALLOW_INLINE void huge_cache_lend(struct huge_cache *cache, struct huge_cache_m
     cache->index = memory != NULL ? &memory->index : NULL;
 }
 
-// A mapping of `bytes` bytes with contents of any kind, out of what huge_cache_growth has found;
+// What a request would be served from.
+struct huge_choice {
+    unsigned piece; // the best one; HUGE_INDEX_NONE: there is no piece
+    bool gathers;   // none is large enough, and it is put together in the room
+};
+
+// The most that taking `bytes` bytes can add to what is cached and handed out; chooses.
+MALLOW_INTERNAL size_t huge_cache_growth(const struct huge_cache *cache, size_t bytes,
+                                         struct huge_choice *choice);
+
+// A mapping of `bytes` bytes with contents of any kind, out of what huge_cache_growth has chosen;
 // address 0 if the cache cannot help, and the kernel has not been entered. `live_bytes` is what is
 // live besides.
 MALLOW_INTERNAL struct huge_mapping huge_cache_take(struct huge_cache *cache, size_t bytes,
-                                                    unsigned piece, size_t live_bytes);
+                                                    struct huge_choice choice, size_t live_bytes);
 
 // Fresh pages from the address space of a room, which is made if there is none: so that calls have
 // their system call to spare for something else. Address 0: none to be had, or not without one.
@@ -114,11 +124,6 @@ MALLOW_INLINE bool huge_cache_has_broad(const struct huge_cache *cache, size_t b
 // From now on fresh pages of rooms are to come as huge ones, or no more. Where there is no room, or
 // little left of it, makes one. Up to four system calls: for the background thread.
 MALLOW_INTERNAL void huge_cache_set_broad(struct huge_cache *cache, bool broad);
-
-// The most that taking `bytes` bytes can add to what is cached and handed out. *piece: what they
-// would be taken from; HUGE_INDEX_NONE: there is no piece.
-MALLOW_INTERNAL size_t huge_cache_growth(const struct huge_cache *cache, size_t bytes,
-                                         unsigned *piece);
 
 // Takes notice of a request of `bytes` bytes that cannot use the cache.
 MALLOW_INTERNAL void huge_cache_unlearn(struct huge_cache *cache, size_t bytes);

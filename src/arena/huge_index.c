@@ -7,6 +7,8 @@
 enum {
     INDEX_FIRST_SHIFT = 20, // smaller pieces are in class 0; those of 64 GiB and more in the last
     INDEX_STEP_BITS = 2,
+    INDEX_FIRST = ((INDEX_FIRST_SHIFT - INDEX_STEP_BITS) << INDEX_STEP_BITS) +
+                  (1 << INDEX_STEP_BITS), // what index_class comes to there
     INDEX_LOOKS = 4, // pieces of one class that are compared
 };
 
@@ -15,10 +17,9 @@ static unsigned index_class(size_t bytes) {
     if (bytes < (size_t)1 << INDEX_FIRST_SHIFT) {
         return 0;
     }
-    const unsigned doubling = bits_highest(bytes);
-    const unsigned step = (unsigned)(bytes >> (doubling - INDEX_STEP_BITS)) &
-                          ((1U << INDEX_STEP_BITS) - 1);
-    const unsigned found = ((doubling - INDEX_FIRST_SHIFT) << INDEX_STEP_BITS) + step;
+    // The leading bits count the steps, and carry into the doubling: each class adds one.
+    const unsigned shift = bits_highest(bytes) - INDEX_STEP_BITS;
+    const unsigned found = (shift << INDEX_STEP_BITS) + (unsigned)(bytes >> shift) - INDEX_FIRST;
     return (unsigned)bits_min(found, HUGE_INDEX_MASKS - 1);
 }
 
@@ -115,7 +116,8 @@ MALLOW_INTERNAL unsigned huge_index_ending(const struct huge_index *index,
 static unsigned index_smallest(const struct huge_mapping *pieces, uint64_t mask, size_t bytes) {
     unsigned best = HUGE_INDEX_NONE;
     size_t have = SIZE_MAX;
-    for (unsigned looks = 0; mask != 0 && looks < INDEX_LOOKS; looks++) {
+    MALLOW_UNROLL_8
+    for (unsigned looks = 0; looks < INDEX_LOOKS && mask != 0; looks++) {
         const unsigned number = bits_lowest(mask);
         mask &= mask - 1;
         if (pieces[number].bytes >= bytes && pieces[number].bytes < have) {
@@ -126,17 +128,29 @@ static unsigned index_smallest(const struct huge_mapping *pieces, uint64_t mask,
     return best;
 }
 
+// One of the smallest pieces of a larger class, else one of the largest of all. There is a piece.
+// Those of one class are of nearly one size.
+static unsigned index_larger(const struct huge_index *index, unsigned size) {
+    const uint64_t larger = size < HUGE_INDEX_MASKS - 1
+                                ? index->sizes & (~UINT64_C(0) << (size + 1))
+                                : 0;
+    return bits_lowest(
+        index->by_size[larger != 0 ? bits_lowest(larger) : bits_highest(index->sizes)]);
+}
+
 MALLOW_INTERNAL unsigned huge_index_best(const struct huge_index *index,
                                          const struct huge_mapping *pieces, size_t bytes) {
     const unsigned size = index_class(bytes);
     const unsigned found = index_smallest(pieces, index->by_size[size], bytes);
-    if (found != HUGE_INDEX_NONE) {
-        return found;
+    return found != HUGE_INDEX_NONE ? found : index_larger(index, size);
+}
+
+MALLOW_INTERNAL unsigned huge_index_enough(const struct huge_index *index,
+                                           const struct huge_mapping *pieces, size_t bytes) {
+    const unsigned size = index_class(bytes);
+    const uint64_t mask = index->by_size[size];
+    if (mask != 0 && pieces[bits_lowest(mask)].bytes >= bytes) {
+        return bits_lowest(mask);
     }
-    const uint64_t larger = size < HUGE_INDEX_MASKS - 1
-                                ? index->sizes & (~UINT64_C(0) << (size + 1))
-                                : 0;
-    // Those of one class are of nearly one size.
-    return bits_lowest(
-        index->by_size[larger != 0 ? bits_lowest(larger) : bits_highest(index->sizes)]);
+    return index_larger(index, size);
 }

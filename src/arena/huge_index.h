@@ -71,4 +71,9 @@ MALLOW_INTERNAL unsigned huge_index_ending(const struct huge_index *index,
 MALLOW_INTERNAL unsigned huge_index_best(const struct huge_index *index,
                                          const struct huge_mapping *pieces, size_t bytes);
 
+// The same in fewer steps, for who has a use for what is beyond that: of those of about that size
+// one is looked at.
+MALLOW_INTERNAL unsigned huge_index_enough(const struct huge_index *index,
+                                           const struct huge_mapping *pieces, size_t bytes);
+
 #endif

@@ -58,13 +58,17 @@ static size_t smallest_from(size_t bytes) {
     return least;
 }
 
-// Pieces of about `bytes` bytes: more than are compared, and the best may not be among those.
-static bool are_many(size_t bytes) {
+static unsigned count_about(size_t bytes) {
     unsigned count = 0;
     for (unsigned i = 0; i < MALLOW_HUGE_CACHE_COUNT; i++) {
         count += present[i] && pieces[i].bytes >= bytes / 2 && pieces[i].bytes / 2 <= bytes;
     }
-    return count > 4;
+    return count;
+}
+
+// More than are compared: the best may not be among those.
+static bool are_many(size_t bytes) {
+    return count_about(bytes) > 4;
 }
 
 // What is found need not be the very best, but close to it.
@@ -79,6 +83,21 @@ static void check_best(size_t bytes) {
         assert_true(are_many(bytes));
     } else if (!are_many(bytes)) {
         assert_true(found >= fit && (found - fit) / 2 <= fit / 3);
+    }
+}
+
+// Any that is large enough, but not one of a larger class than need be; the same where none is.
+static void check_enough(size_t bytes) {
+    const unsigned enough = huge_index_enough(&masks, pieces, bytes);
+    assert_true(enough < MALLOW_HUGE_CACHE_COUNT && present[enough]);
+    const size_t fit = smallest_from(bytes);
+    const size_t found = pieces[enough].bytes;
+    if (fit == SIZE_MAX) {
+        assert_true(found + found / 3 >= largest());
+    } else if (found < bytes) {
+        assert_true(count_about(bytes) > 1); // the one of its class that was looked at was smaller
+    } else if (count_about(bytes) == 1) {
+        assert_true((found - fit) / 2 <= fit / 3);
     }
 }
 
@@ -104,8 +123,12 @@ CASE(the_smallest_of_a_few_that_fit_is_found_else_one_of_the_largest) {
     assert_int_equal(huge_index_best(&masks, pieces, 5 * MIB + 1), 60);
     assert_int_not_equal(huge_index_best(&masks, pieces, 6 * MIB), 3);
     assert_int_not_equal(huge_index_best(&masks, pieces, SIZE_MAX), 3);
+    assert_int_equal(huge_index_enough(&masks, pieces, 3 * MIB), 3);
+    assert_int_equal(huge_index_enough(&masks, pieces, 3 * MIB + 1), 9);
+    assert_int_equal(huge_index_enough(&masks, pieces, 5 * MIB + 1), 9); // alone is looked at
     drop(60);
     assert_int_equal(huge_index_best(&masks, pieces, SIZE_MAX), 9);
+    assert_int_equal(huge_index_enough(&masks, pieces, SIZE_MAX), 9);
     drop(9);
     assert_int_equal(huge_index_best(&masks, pieces, SIZE_MAX), 3);
 }
@@ -145,6 +168,8 @@ CASE(any_pieces_in_any_order_are_found_as_a_search_of_all_would) {
         if (masks.sizes != 0) {
             check_best(MIB + unit_below(&chance, 1 << 24));
             check_best(SIZE_MAX);
+            check_enough(MIB + unit_below(&chance, 1 << 24));
+            check_enough(SIZE_MAX);
         }
     }
 }
