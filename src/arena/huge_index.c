@@ -7,8 +7,7 @@
 enum {
     INDEX_FIRST_SHIFT = 20, // smaller pieces are in class 0; those of 64 GiB and more in the last
     INDEX_STEP_BITS = 2,
-    INDEX_FIRST = ((INDEX_FIRST_SHIFT - INDEX_STEP_BITS) << INDEX_STEP_BITS) +
-                  (1 << INDEX_STEP_BITS), // what index_class comes to there
+    INDEX_FIRST = (INDEX_FIRST_SHIFT - INDEX_STEP_BITS + 1) << INDEX_STEP_BITS, // see index_class
     INDEX_LOOKS = 4, // pieces of one class that are compared
 };
 

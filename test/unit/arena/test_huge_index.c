@@ -58,6 +58,7 @@ static size_t smallest_from(size_t bytes) {
     return least;
 }
 
+// Pieces of about `bytes` bytes.
 static unsigned count_about(size_t bytes) {
     unsigned count = 0;
     for (unsigned i = 0; i < MALLOW_HUGE_CACHE_COUNT; i++) {
@@ -66,39 +67,22 @@ static unsigned count_about(size_t bytes) {
     return count;
 }
 
-// More than are compared: the best may not be among those.
-static bool are_many(size_t bytes) {
-    return count_about(bytes) > 4;
-}
-
-// What is found need not be the very best, but close to it.
-static void check_best(size_t bytes) {
-    const unsigned best = huge_index_best(&masks, pieces, bytes);
-    assert_true(best < MALLOW_HUGE_CACHE_COUNT && present[best]);
+// What is found need not be the very best, but close to it, where no more pieces of about that size
+// are there than are `compared`.
+static void check_found(unsigned number, size_t bytes, unsigned compared) {
+    assert_true(number < MALLOW_HUGE_CACHE_COUNT && present[number]);
     const size_t fit = smallest_from(bytes);
-    const size_t found = pieces[best].bytes;
+    const size_t found = pieces[number].bytes;
     if (fit == SIZE_MAX) {
         assert_true(found + found / 3 >= largest()); // of the same size class
-    } else if (found < bytes) {
-        assert_true(are_many(bytes));
-    } else if (!are_many(bytes)) {
+    } else if (count_about(bytes) <= compared) {
         assert_true(found >= fit && (found - fit) / 2 <= fit / 3);
     }
 }
 
-// Any that is large enough, but not one of a larger class than need be; the same where none is.
-static void check_enough(size_t bytes) {
-    const unsigned enough = huge_index_enough(&masks, pieces, bytes);
-    assert_true(enough < MALLOW_HUGE_CACHE_COUNT && present[enough]);
-    const size_t fit = smallest_from(bytes);
-    const size_t found = pieces[enough].bytes;
-    if (fit == SIZE_MAX) {
-        assert_true(found + found / 3 >= largest());
-    } else if (found < bytes) {
-        assert_true(count_about(bytes) > 1); // the one of its class that was looked at was smaller
-    } else if (count_about(bytes) == 1) {
-        assert_true((found - fit) / 2 <= fit / 3);
-    }
+static void check_searches(size_t bytes) {
+    check_found(huge_index_best(&masks, pieces, bytes), bytes, 4);
+    check_found(huge_index_enough(&masks, pieces, bytes), bytes, 1);
 }
 
 static void check_neighbours(uintptr_t address) {
@@ -166,10 +150,8 @@ CASE(any_pieces_in_any_order_are_found_as_a_search_of_all_would) {
         check_neighbours(pieces[other].address);
         check_neighbours(pieces[other].address + pieces[other].bytes);
         if (masks.sizes != 0) {
-            check_best(MIB + unit_below(&chance, 1 << 24));
-            check_best(SIZE_MAX);
-            check_enough(MIB + unit_below(&chance, 1 << 24));
-            check_enough(SIZE_MAX);
+            check_searches(MIB + unit_below(&chance, 1 << 24));
+            check_searches(SIZE_MAX);
         }
     }
 }
