@@ -102,10 +102,13 @@ MALLOW_INLINE void resize_free_large(struct process *process, struct slab *slab,
         leaves = arena_give_late(&process->arenas);
     }
     heap_large_free_moved(&process->shared, slab, leaves);
-    if (unlikely(due) && effort <= HEAP_EFFORT_LOOK) {
+    const bool besides = unlikely(due) && effort <= HEAP_EFFORT_LOOK;
+    if (besides) {
         arena_give_late(&process->arenas);
     }
-    heap_thread.effort = effort + HEAP_EFFORT_LOOK; // a span is soon given back
+    // A span is soon given back; who has given back two collects nothing.
+    heap_thread.effort = effort;
+    heap_note_effort(besides ? HEAP_EFFORT_RELEASE : HEAP_EFFORT_LOOK);
 }
 
 // Frees a block that has been copied. The new one may have taken the call's system call, and so

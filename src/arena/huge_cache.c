@@ -526,11 +526,12 @@ MALLOW_INTERNAL void huge_cache_unlearn(struct huge_cache *cache, size_t bytes) 
 
 // ---- Giving -------------------------------------------------------------------------------------
 
-// Gives a piece back, or part of what is gathered: the smallest piece of at least `bytes`, if any.
+// Gives a piece back, of at least `bytes` and not much more if there is one, or part of what is
+// gathered.
 static void huge_cache_drop(struct huge_cache *cache, size_t bytes) {
     if (cache->count > 0) {
-        const struct huge_mapping piece = huge_cache_remove(cache, huge_cache_best(cache, bytes));
-        huge_cache_unmap(cache, piece);
+        const unsigned enough = huge_index_enough(cache->index, cache->pieces, bytes);
+        huge_cache_unmap(cache, huge_cache_remove(cache, enough));
         return;
     }
     const size_t length = bits_min(bits_align_up(bytes, cache->os->page_bytes),

@@ -114,14 +114,14 @@ MALLOW_INTERNAL unsigned huge_index_ending(const struct huge_index *index,
 // Of the first few in `mask`: the smallest with at least `bytes` bytes; HUGE_INDEX_NONE: none.
 static unsigned index_smallest(const struct huge_mapping *pieces, uint64_t mask, size_t bytes) {
     unsigned best = HUGE_INDEX_NONE;
-    size_t have = SIZE_MAX;
-    MALLOW_UNROLL_8
+    size_t least = PTRDIFF_MAX; // more than needed; what is smaller than needed wraps round
     for (unsigned looks = 0; looks < INDEX_LOOKS && mask != 0; looks++) {
         const unsigned number = bits_lowest(mask);
+        const size_t more = pieces[number].bytes - bytes;
         mask &= mask - 1;
-        if (pieces[number].bytes >= bytes && pieces[number].bytes < have) {
+        if (more < least) {
             best = number;
-            have = pieces[number].bytes;
+            least = more;
         }
     }
     return best;

@@ -395,8 +395,14 @@ enum heap_hold {
 };
 MALLOW_INTERNAL enum heap_hold heap_hold_slab(struct heap *heap, struct slab *slab);
 
-// Gives the block that a current slab has been lent back to its own slab.
-MALLOW_INTERNAL void heap_return_lent(struct heap *heap, const struct slab *current);
+// Gives the block that a current slab has been lent, if any, back to its own slab.
+MALLOW_INTERNAL void heap_return_lent_block(struct heap *heap, const struct slab *current);
+
+MALLOW_INLINE void heap_return_lent(struct heap *heap, const struct slab *current) {
+    if (unlikely(slab_has_lent(current))) {
+        heap_return_lent_block(heap, current);
+    }
+}
 
 // Whether the block, of a full slab, is lent: free, and the next of its class to be handed out.
 MALLOW_INTERNAL bool heap_is_lent(const struct slab *slab, size_t index);

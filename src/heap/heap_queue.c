@@ -53,10 +53,12 @@ static void queue_set_direct(struct heap *heap, unsigned class_index, struct sla
 MALLOW_INLINE void queue_clear_guests(struct slab **end, unsigned host, uint32_t guests,
                                       unsigned granules) {
     struct slab *const none = heap_empty.direct[0];
-    struct slab **first = end - (size_t)2 * granules; // of the class below the host
-    for (uint32_t left = guests << (32 - host); left != 0; left <<= 1, first -= granules) {
-        if (left >> 31 != 0) {
-            queue_set_places(first, granules, none);
+    struct slab **const first = end - (size_t)2 * granules; // of the class below the host
+    const uint32_t below = guests << (32 - host);           // in the highest bit
+    MALLOW_UNROLL_8 // so that a class is a few instructions
+    for (unsigned i = 0; i + 1 < MALLOW_CLASS_STEPS; i++) {
+        if ((below << i) >> 31 != 0) {
+            queue_set_places(first - (size_t)i * granules, granules, none);
         }
     }
 }

@@ -24,10 +24,7 @@ MALLOW_INTERNAL enum heap_hold heap_hold_slab(struct heap *heap, struct slab *sl
     return (owner & ~SLAB_OWNER_FLAGS) == (uintptr_t)heap ? HEAP_HOLD_LISTED : HEAP_HOLD_LOST;
 }
 
-MALLOW_INTERNAL void heap_return_lent(struct heap *heap, const struct slab *current) {
-    if (!slab_has_lent(current)) {
-        return;
-    }
+MALLOW_INTERNAL void heap_return_lent_block(struct heap *heap, const struct slab *current) {
     const uintptr_t address = compiler_relaxed_word(&current->last);
     struct slab *const slab = heap_fast_slab(heap, address); // only the primary arena's lend
     enum heap_hold hold = heap_hold_slab(heap, slab);
@@ -401,7 +398,14 @@ static MALLOW_NORETURN MALLOW_COLD void heap_report_remote(const struct slab *sl
 // A call that has done something already leaves a slab that is free now to its owner.
 static MALLOW_NOINLINE void heap_after_remote(struct slab *slab, struct slab_remote *remote,
                                               size_t capacity) {
-    if (slab_remote_claim_post(slab, remote)) {
+    const bool posts = slab_remote_claim_post(slab, remote);
+    if (heap_thread.effort != 0) { // enough to do without
+        if (posts) {
+            (void)heap_route_post(slab, remote);
+        }
+        return;
+    }
+    if (posts) {
         heap_post(slab, remote);
     }
     if (heap_thread.effort == 0 && heap_is_freed_elsewhere(remote, capacity)) {

@@ -44,7 +44,7 @@ MALLOW_INTERNAL void *meta_take(struct meta *meta, size_t bytes);
 // Whether a call with a system call to spare should use it to make more usable; relaxed. What was
 // lent is all that many a program needs.
 #define META_LOW_BYTES ((size_t)128 << 10)
-#define META_LENT_LOW_BYTES ((size_t)20 << 10) // the tables of the first huge block fit
+#define META_LENT_LOW_BYTES ((size_t)36 << 10) // the first huge blocks' tables fit
 MALLOW_INLINE bool meta_is_low(const struct meta *meta) {
     return unlikely(__atomic_load_n(&meta->low, __ATOMIC_RELAXED)) &&
            !os_is_confined(meta->os) && !meta->os->sealed;

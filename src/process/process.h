@@ -23,7 +23,7 @@
 
 enum process_phase { PROCESS_RAW = 0, PROCESS_MEMORY = 1, PROCESS_THREADS = 2 };
 
-enum { PROCESS_FIRST_MEMORY_BYTES = 64 << 10 };
+enum { PROCESS_FIRST_MEMORY_BYTES = 80 << 10 };
 
 struct process {
     _Atomic(uint32_t) phase;         // enum process_phase; read by every slow call, seldom written

@@ -73,7 +73,9 @@ MALLOW_INTERNAL void slab_init(struct slab *slab, uintptr_t address, unsigned cl
     slab->slice_back = 0;
     slab->word_count = 0;
     slab->reused = 0;
-    slab_mark_interior(slab, slice_count);
+    if (slice_count > 1) {
+        slab_mark_interior(slab, slice_count);
+    }
     slab_set_owner(slab, owner);
     __atomic_store_n(&slab->kind, SLAB_BLOCKS, __ATOMIC_RELEASE);
 }

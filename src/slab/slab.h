@@ -244,9 +244,8 @@ MALLOW_INLINE void slab_open_first(struct slab *slab, size_t page_bytes) {
     *last = ~UINT64_C(0) >> (-capacity % 64);
     slab->word_count = (uint8_t)(last + 1 - slab->bits);
     __atomic_store_n(&slab->capacity_count, (uint16_t)capacity, __ATOMIC_RELAXED);
-    atomic_store_explicit(&slab->reach_bytes,
-                          bits_min(capacity * block_bytes, slab_first_bytes(slab)),
-                          memory_order_relaxed);
+    check_assert(capacity * block_bytes <= slab_first_bytes(slab)); // to the end of one page
+    atomic_store_explicit(&slab->reach_bytes, capacity * block_bytes, memory_order_relaxed);
     slab_set_word(slab, 0);
 }
 
