@@ -88,6 +88,7 @@ MALLOW_INLINE void arena_age_fail(struct arena_age *age) {
 // Free slices that somebody purges without the lock: nobody else's meanwhile (arena_leave.c).
 struct arena_leaving {
     struct arena *arena; // NULL: none
+    uintptr_t thread;    // who purges them; 0: a thread that a fork has left behind
     unsigned chunk_index;
     unsigned first;      // of the chunk's slices
     unsigned count;
@@ -271,12 +272,13 @@ MALLOW_INTERNAL void arena_return_locked(struct arena_set *set, bool clean);
 MALLOW_INTERNAL void arena_visit_span(struct arena_set *set, struct slab *slab);
 
 // Waits for what somebody else is just purging like that, but not for ever: a child that has been
-// made without our knowledge waits for a thread that it has not. Bytes released meanwhile. Lock
-// held, but for while it waits.
+// made without our knowledge waits for a thread that it has not. Makes free again what nobody
+// purges any more. Bytes released meanwhile. Lock held, but for while it waits.
 MALLOW_INTERNAL size_t arena_await_leaving_locked(struct arena_set *set);
 
-// In the child of a fork, where whoever purged is not: its slices are free again, and no span is
-// visited.
+// In the child of a fork: notes that whoever purged is not there, unless it is the caller, whose
+// purge goes on once the handler that has forked returns. The next who awaits it makes the slices
+// free: here the set may be in the middle of a change.
 MALLOW_INTERNAL void arena_leave_fork_child(struct arena_set *set);
 
 // ----

@@ -57,7 +57,7 @@ static bool idle_take_locked(struct arena_set *set, struct arena *arena, unsigne
     while (first > 0 && last - first + 1 < most && (dirty >> (first - 1)) & 1U) {
         first--;
     }
-    const struct arena_leaving span = {arena, chunk_index, first, last - first + 1};
+    const struct arena_leaving span = {arena, 0, chunk_index, first, last - first + 1};
     arena_leave_locked(set, &span);
     return true;
 }

@@ -17,12 +17,13 @@ MALLOW_INTERNAL void arena_leave_locked(struct arena_set *set, const struct aren
     arena_less_dirty_locked(set, span->count);
     arena->free_slices -= span->count;
     set->leaving = *span;
+    set->leaving.thread = os_this_thread();
 }
 
 MALLOW_INTERNAL void arena_return_locked(struct arena_set *set, bool clean) {
     const struct arena_leaving span = set->leaving;
     struct arena *const arena = span.arena;
-    set->leaving = (struct arena_leaving){NULL, 0, 0, 0};
+    set->leaving = (struct arena_leaving){NULL, 0, 0, 0, 0};
     chunk_map_give(&arena->map, span.chunk_index, span.first, span.count, !clean);
     arena->free_slices += span.count;
     if (!clean) {
@@ -39,6 +40,9 @@ MALLOW_INTERNAL void arena_return_locked(struct arena_set *set, bool clean) {
 }
 
 MALLOW_INTERNAL size_t arena_await_leaving_locked(struct arena_set *set) {
+    if (set->leaving.arena != NULL && set->leaving.thread == 0) {
+        arena_return_locked(set, false);
+    }
     const size_t bytes = (size_t)set->leaving.count << MALLOW_SLICE_SHIFT;
     for (unsigned round = 0; set->leaving.arena != NULL && round < ARENA_AWAIT_ROUNDS; round++) {
         os_lock_drop(&set->lock);
@@ -61,8 +65,7 @@ MALLOW_INTERNAL void arena_visit_span(struct arena_set *set, struct slab *slab) 
 }
 
 MALLOW_INTERNAL void arena_leave_fork_child(struct arena_set *set) {
-    set->visited = NULL;
-    if (set->leaving.arena != NULL) {
-        arena_return_locked(set, false); // whoever was to purge them is not here
+    if (set->leaving.thread != os_this_thread()) {
+        set->leaving.thread = 0;
     }
 }

@@ -576,6 +576,7 @@ static size_t huge_idle_step_locked(struct huge_set *set, size_t bytes) {
     }
     const struct huge_mapping end = huge_cache_cut_end(cache, bytes);
     set->leaving = end;
+    set->leaving_thread = os_this_thread();
     os_lock_drop(&set->map->lock);
     const bool gone = os_unmap(set->os, end.address, end.bytes);
     os_lock_take(&set->map->lock);
@@ -600,9 +601,7 @@ MALLOW_INTERNAL size_t huge_idle_purge(struct huge_set *set, size_t bytes) {
 }
 
 MALLOW_INTERNAL void huge_fork_child(struct huge_set *set) {
-    if (set->leaving.bytes != 0) {
-        huge_cache_put_back(&set->cache, set->leaving); // whoever was to unmap it is not here
+    if (set->leaving_thread != os_this_thread()) { // else the unmapping goes on, after the handler
         set->leaving = huge_no_mapping;
-        huge_settle_charge_locked(set);
     }
 }

@@ -40,6 +40,7 @@ struct huge_set {
     size_t late_bytes;         // of these mappings; relaxed reads
     struct huge_cache cache;
     struct huge_mapping leaving; // what is being unmapped without the lock; of 0 bytes: nothing
+    uintptr_t leaving_thread;    // who does that
     uint64_t live_count;
     uint64_t live_bytes;       // mapped bytes of live blocks
     uint64_t charged_bytes;    // live, late and cached, as charged; more during a call
@@ -142,7 +143,8 @@ MALLOW_INLINE uintptr_t huge_resize(struct huge_set *set, struct huge *huge, siz
 MALLOW_INTERNAL size_t huge_idle_look(struct huge_set *set);
 MALLOW_INTERNAL size_t huge_idle_purge(struct huge_set *set, size_t bytes);
 
-// In the child of a fork: what was being unmapped is kept again.
+// In the child of a fork: what a thread that is not there was unmapping is not kept again. Nobody
+// can tell whether it was unmapped yet, nor whose mapping lies there if it was.
 MALLOW_INTERNAL void huge_fork_child(struct huge_set *set);
 
 // Memory of freed blocks that is kept; relaxed.

@@ -61,6 +61,7 @@ MALLOW_INTERNAL void heap_holes_forget(struct heap_holes *holes) {
 // What was noted may be half changed, and the visitor is gone, from wherever it was inside.
 MALLOW_INTERNAL void heap_holes_fork_child(struct heap_holes *holes) {
     struct arena_set *const arenas = holes->shared->arenas;
+    arenas->visited = NULL;
     arenas->primary.notes = NULL;
     arenas->primary.notes_bytes = 0;
     for (struct arena *arena = arenas->secondary; arena != NULL; arena = arena->next) {

@@ -254,7 +254,9 @@ MALLOW_INTERNAL void worker_fork_child(struct worker *worker) {
     if (!os_lock_is_mine(&worker->lock)) { // else it has interrupted who sets it next
         atomic_store_explicit(&worker->state, WORKER_NONE, memory_order_relaxed);
     }
-    atomic_store_explicit(&worker->stepping, 0, memory_order_relaxed);
+    if (atomic_load_explicit(&worker->stepping, memory_order_relaxed) != os_this_thread()) {
+        atomic_store_explicit(&worker->stepping, 0, memory_order_relaxed);
+    }
     atomic_store_explicit(&worker->number, 0, memory_order_relaxed);
     // A child that soon executes another program needs none: the next free that adds to what is
     // kept raises it.

@@ -50,7 +50,7 @@ struct worker {
     struct os_lock lock;            // for changes of state, but for STOPPING to NONE
     _Atomic(uint32_t) state;        // enum worker_state
     _Atomic(uint32_t) bell;         // changes when the thread is to look up at once
-    _Atomic(uint32_t) stepping;     // 1: somebody is doing the work in its place
+    _Atomic(uintptr_t) stepping;    // the thread that is doing the work in its place; 0: none
     _Atomic(bool) wanted;           // by option
     _Atomic(bool) lifts_trim;       // the limit of what is kept is not set by the program
     _Atomic(bool) keeps;            // the program wants free memory kept: nothing is done

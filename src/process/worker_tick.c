@@ -135,8 +135,10 @@ static size_t worker_step_holes(struct worker *worker, const struct heap *mine, 
 }
 
 MALLOW_INTERNAL void worker_step(struct worker *worker, const struct heap *mine) {
-    if (atomic_exchange_explicit(&worker->stepping, 1, memory_order_acquire) != 0) {
-        return; // another thread is at it
+    uintptr_t nobody = 0;
+    if (!atomic_compare_exchange_strong_explicit(&worker->stepping, &nobody, os_this_thread(),
+                                                 memory_order_acquire, memory_order_relaxed)) {
+        return; // another thread is at it, or this one before a signal
     }
     const uint64_t entries = os_entries(worker->os);
     const uint64_t now_ms = worker_now_ms();

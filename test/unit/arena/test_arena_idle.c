@@ -143,26 +143,50 @@ CASE(a_purge_goes_on_in_an_arena_that_has_taken_the_place_of_one) {
     arena_world_check(&world);
 }
 
-enum { LEAVING = 4 };
+enum { LEAVING = 4, ANOTHER = 1 }; // slices; a thread
 
 // As if somebody were just purging some slices: they are taken, and charged.
-static void leave_some(void) {
+static void leave_some(uintptr_t thread) {
     const struct arena_span span = arena_take(set, LEAVING, 1);
     const size_t slice = (span.address - set->primary.base) >> MALLOW_SLICE_SHIFT;
-    set->leaving = (struct arena_leaving){&set->primary, (unsigned)(slice / MALLOW_CHUNK_SLICES),
+    set->leaving = (struct arena_leaving){&set->primary, thread,
+                                          (unsigned)(slice / MALLOW_CHUNK_SLICES),
                                           (unsigned)(slice % MALLOW_CHUNK_SLICES), LEAVING};
 }
 
-CASE(slices_that_are_being_purged_are_free_again_in_a_child) {
-    leave_some();
+CASE(slices_that_another_thread_was_purging_are_free_again_in_a_child) {
+    leave_some(ANOTHER);
     arena_leave_fork_child(set);
+    assert_int_equal(set->dirty_slices, 0); // the set may be in the middle of a change
+    arena_leave_fork_child(set); // nor is there more to do in its own child
+    os_lock_take(&set->lock);
+    assert_int_equal(arena_await_leaving_locked(set), 0);
+    os_lock_drop(&set->lock);
     assert_null(set->leaving.arena);
     assert_int_equal(set->dirty_slices, LEAVING); // their pages may be there yet
     arena_world_check(&world);
-    arena_leave_fork_child(set); // nothing is left to do
-    arena_world_check(&world);
     assert_int_equal(arena_idle_purge(set, SIZE_MAX), LEAVING * MALLOW_SLICE_BYTES);
     assert_int_equal(set->dirty_slices, 0);
+    arena_world_check(&world);
+}
+
+CASE(so_they_are_for_who_gives_all_back) {
+    leave_some(ANOTHER);
+    arena_leave_fork_child(set);
+    assert_int_equal(arena_purge_all(set), LEAVING * MALLOW_SLICE_BYTES);
+    assert_null(set->leaving.arena);
+    arena_world_check(&world);
+}
+
+// A handler that forks has interrupted the purge, which goes on in the child.
+CASE(slices_that_the_child_itself_purges_stay_its_own) {
+    leave_some(os_this_thread());
+    arena_leave_fork_child(set);
+    assert_int_equal(arena_idle_purge(set, SIZE_MAX), 0);
+    os_lock_take(&set->lock);
+    assert_int_equal(set->leaving.count, LEAVING);
+    arena_return_locked(set, true);
+    os_lock_drop(&set->lock);
     arena_world_check(&world);
 }
 
@@ -170,14 +194,14 @@ static void *end_leaving(void *argument) {
     const struct timespec moment = {0, 10000000};
     (void)nanosleep(&moment, NULL);
     os_lock_take(&set->lock);
-    arena_leave_fork_child(set);
+    arena_return_locked(set, false);
     os_lock_drop(&set->lock);
     return argument;
 }
 
 CASE(who_is_short_of_memory_waits_for_what_is_being_purged) {
     pthread_t thread;
-    leave_some();
+    leave_some(ANOTHER);
     assert_int_equal(pthread_create(&thread, NULL, end_leaving, NULL), 0);
     assert_int_equal(arena_purge_some(set, SIZE_MAX), LEAVING * MALLOW_SLICE_BYTES);
     assert_int_equal(pthread_join(thread, NULL), 0);
@@ -185,7 +209,7 @@ CASE(who_is_short_of_memory_waits_for_what_is_being_purged) {
 }
 
 CASE(nobody_waits_for_ever_for_one_who_has_gone) {
-    leave_some();
+    leave_some(ANOTHER);
     assert_int_equal(arena_purge_some(set, SIZE_MAX), 0);
     assert_int_equal(arena_idle_purge(set, SIZE_MAX), 0);
     arena_leave_fork_child(set);
@@ -304,7 +328,10 @@ int main(void) {
         cmocka_unit_test_setup_teardown(
             a_purge_goes_on_in_an_arena_that_has_taken_the_place_of_one, begin, end),
         cmocka_unit_test_setup_teardown(
-            slices_that_are_being_purged_are_free_again_in_a_child, begin, end),
+            slices_that_another_thread_was_purging_are_free_again_in_a_child, begin, end),
+        cmocka_unit_test_setup_teardown(so_they_are_for_who_gives_all_back, begin, end),
+        cmocka_unit_test_setup_teardown(slices_that_the_child_itself_purges_stay_its_own, begin,
+                                        end),
         cmocka_unit_test_setup_teardown(
             who_is_short_of_memory_waits_for_what_is_being_purged, begin, end),
         cmocka_unit_test_setup_teardown(nobody_waits_for_ever_for_one_who_has_gone, begin, end),

@@ -666,22 +666,41 @@ CASE(what_is_gathered_is_idle_and_given_back_too) {
     give(again);
 }
 
-// What somebody was just unmapping when the process was forked.
-CASE(what_is_being_unmapped_is_kept_in_a_child) {
+// What somebody was just unmapping when the process was forked may be mapped by another by now.
+CASE(what_another_thread_was_unmapping_is_not_used_again_in_a_child) {
     keep_all();
     give(take(8 * MIB));
     const size_t kept = set->cache.bytes;
     set->leaving = huge_cache_cut_end(&set->cache, 3 * MIB);
     assert_int_equal(set->leaving.bytes, 3 * MIB);
     assert_int_equal(set->cache.bytes, kept - 3 * MIB);
+    const uintptr_t gone = set->leaving.address;
     assert_int_equal(huge_idle_purge(set, SIZE_MAX), 0); // one at a time
+    void *const anothers = mmap((void *)gone, 3 * MIB, PROT_NONE,
+                                MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0);
+    assert_ptr_equal(anothers, (void *)gone);
     huge_fork_child(set);
-    assert_int_equal(set->cache.bytes, kept);
+    assert_int_equal(set->leaving.bytes, 0);
+    assert_int_equal(set->cache.bytes, kept - 3 * MIB);
+    for (size_t size = MIB; size <= 16 * MIB; size *= 2) {
+        const uintptr_t block = take(size);
+        assert_true(block + size <= gone || block >= gone + 3 * MIB);
+        memset((void *)block, 0x5a, size);
+        give(block);
+    }
     check_counts();
-    give(take(8 * MIB)); // in one piece again
-    assert_int_equal(set->cache.bytes, kept);
-    assert_int_equal(huge_idle_purge(set, SIZE_MAX), kept);
-    check_counts();
+    assert_int_equal(munmap(anothers, 3 * MIB), 0);
+}
+
+// A handler that forks has interrupted it: it goes on in the child.
+CASE(what_the_child_itself_unmaps_stays_on_its_way) {
+    keep_all();
+    give(take(8 * MIB));
+    set->leaving = huge_cache_cut_end(&set->cache, 3 * MIB);
+    set->leaving_thread = os_this_thread();
+    huge_fork_child(set);
+    assert_int_equal(set->leaving.bytes, 3 * MIB);
+    assert_int_equal(huge_idle_purge(set, SIZE_MAX), 0);
 }
 
 // Whether the kernel has anything mapped there.
@@ -755,7 +774,8 @@ int main(void) {
         HUGE_CASE(a_large_block_is_not_put_together_for_the_sake_of_a_few_pages),
         HUGE_CASE(for_an_eighth_of_its_pages_it_is),
         HUGE_CASE(what_is_gathered_is_idle_and_given_back_too),
-        HUGE_CASE(what_is_being_unmapped_is_kept_in_a_child),
+        HUGE_CASE(what_another_thread_was_unmapping_is_not_used_again_in_a_child),
+        HUGE_CASE(what_the_child_itself_unmaps_stays_on_its_way),
         HUGE_CASE(address_space_of_a_room_that_is_too_small_is_given_back),
         HUGE_CASE(much_that_is_cached_raises_work),
     };

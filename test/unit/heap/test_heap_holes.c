@@ -179,8 +179,10 @@ CASE(nor_does_a_visitor_that_a_fork_has_left_behind_keep_the_thread_out) {
     (void)round_of(NULL, 0); // asks
     os_lock_take(&holes.lock);
     assert_true(heap_gate_visit(world.heap, true));
+    arena_visit_span(&world.arena.arenas, heap_current_slab(world.heap, 1));
     heap_holes_fork_child(&holes);
     os_lock_drop(&holes.lock);
+    assert_null(world.arena.arenas.visited);
     assert_int_equal(atomic_load(&world.heap->visit), GATE_OPEN);
     heap_gate_enter(world.heap);
     heap_gate_leave(world.heap);

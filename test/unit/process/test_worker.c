@@ -3,6 +3,8 @@
 #include "process/worker.h"
 
 #include <errno.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include "../heap/heap_world.h"
 
@@ -146,6 +148,20 @@ CASE(steps_do_not_look_again_before_it_is_time) {
     assert_int_equal(atomic_load(&worker.released_bytes), 0);
 }
 
+// Whether the thread that forks is taken to be the one that steps, in the child.
+static int stepping_in_child(void) {
+    int status = -1;
+    const pid_t child = fork();
+    if (child == 0) {
+        worker_fork_child(&worker);
+        const uintptr_t thread = atomic_load(&worker.stepping);
+        _exit(thread == 0 ? 0 : thread == os_this_thread() ? 1 : 2);
+    }
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_true(WIFEXITED(status));
+    return WEXITSTATUS(status);
+}
+
 CASE(who_finds_another_thread_stepping_does_nothing) {
     leave_dirty(10);
     atomic_store(&worker.stepping, 1);
@@ -155,6 +171,14 @@ CASE(who_finds_another_thread_stepping_does_nothing) {
         worker_step(&worker, world.heap);
     }
     assert_int_equal(calls(), before);
+    assert_int_equal(stepping_in_child(), 0); // which has not that thread
+}
+
+// A handler that forks has interrupted the step, which goes on in the child.
+CASE(who_steps_does_so_in_a_child_as_well) {
+    atomic_store(&worker.stepping, os_this_thread());
+    assert_int_equal(stepping_in_child(), 1);
+    atomic_store(&worker.stepping, 0);
 }
 
 CASE(nothing_is_started_before_the_process_has_begun_and_errno_is_kept) {
@@ -235,6 +259,7 @@ int main(void) {
         cmocka_unit_test_setup_teardown(steps_do_not_look_again_before_it_is_time, begin, end),
         cmocka_unit_test_setup_teardown(who_finds_another_thread_stepping_does_nothing, begin,
                                         end),
+        cmocka_unit_test_setup_teardown(who_steps_does_so_in_a_child_as_well, begin, end),
         cmocka_unit_test_setup_teardown(
             nothing_is_started_before_the_process_has_begun_and_errno_is_kept, begin, end),
         cmocka_unit_test_setup_teardown(
