@@ -409,6 +409,18 @@ MALLOW_INTERNAL bool arena_is_prepared(const struct arena *arena);
 
 // How much an arena that is not lacks: enum arena_low.
 MALLOW_INTERNAL uint8_t arena_lacks_tables(const struct arena *arena);
+
+// The row of the chunk map that is to have a chunk.
+enum {
+    ARENA_WHOLE_STEP_SLICES = 3 * MALLOW_CHUNK_SLICES, // 6 MiB: from here on by whole chunks
+    ARENA_FIRST_AHEAD_ROW = 3, // 8 free slices in a row: what most spans need at most
+    ARENA_AHEAD_ROW = 5,       // a whole chunk: for several spans without a call between
+    ARENA_AHEAD_ROWS = 1U << ARENA_FIRST_AHEAD_ROW | 1U << ARENA_AHEAD_ROW,
+};
+MALLOW_INLINE unsigned arena_ahead_row(const struct arena *arena) {
+    return arena->committed_slices >= ARENA_WHOLE_STEP_SLICES ? ARENA_AHEAD_ROW
+                                                              : ARENA_FIRST_AHEAD_ROW;
+}
 MALLOW_INTERNAL bool arena_has_ahead(const struct arena *arena);
 
 // Makes some of them ready, as far as the soft limit permits. At most one system call; false: the

@@ -12,9 +12,6 @@ enum {
     ARENA_TABLE_ALIGN = 64 << 10,     // the largest page size: parts begin on it
     ARENA_HEADER_BATCH_SLICES = 256,  // headers committed at once: 64 KiB of them
     ARENA_FIRST_STEP_SLICES = 8,      // a small program commits 512 KiB
-    ARENA_FIRST_AHEAD_ROW = 3,        // 8 free slices in a row: what most spans need at most
-    ARENA_AHEAD_ROW = 5,              // a whole chunk: for several spans without a call between
-    ARENA_WHOLE_STEP_SLICES = 3 * MALLOW_CHUNK_SLICES, // 6 MiB: from here on by whole chunks
     ARENA_STEP_SLICES_MAX = MALLOW_CHUNK_SLICES, // what is made free in one call is bounded
     ARENA_SOON_SLICES = 3 * MALLOW_CHUNK_SLICES,  // headers that are not ready so far are urgent
     ARENA_AHEAD_SLICES = 4 * MALLOW_CHUNK_SLICES, // headers are ready so far beyond what is needed
@@ -455,9 +452,7 @@ MALLOW_INTERNAL uint8_t arena_lacks_tables(const struct arena *arena) {
 }
 
 MALLOW_INTERNAL bool arena_has_ahead(const struct arena *arena) {
-    const unsigned row = arena->committed_slices >= ARENA_WHOLE_STEP_SLICES ? ARENA_AHEAD_ROW
-                                                                            : ARENA_FIRST_AHEAD_ROW;
-    return chunk_map_has(&arena->map, row) ||
+    return chunk_map_has(&arena->map, arena_ahead_row(arena)) ||
            arena->committed_slices == arena->limit_slices;
 }
 
@@ -467,7 +462,7 @@ MALLOW_INTERNAL bool arena_prepare_locked(struct arena_set *set, struct arena *a
                ? arena_commit_header_batch(arena, set->os, OS_CHARGE_SOFT)
            : !arena_has_groups(arena)
                ? arena_commit_groups(arena, set->os, arena->slice_count, OS_CHARGE_SOFT)
-               : arena_commit_ahead_locked(set, arena, 0, 1, &slice);
+               : arena_has_ahead(arena) || arena_commit_ahead_locked(set, arena, 0, 1, &slice);
 }
 
 MALLOW_INTERNAL size_t arena_decommit_locked(struct arena_set *set, struct arena *arena) {

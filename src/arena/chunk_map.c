@@ -68,9 +68,7 @@ MALLOW_INLINE void map_set_row(struct map_bits bits, unsigned row) {
 
 // Of a row that the chunk is in. True: the group has no chunk in the row any more.
 MALLOW_INLINE bool map_clear_row(struct map_bits bits, unsigned row) {
-    const uint64_t left = bits.group[row] ^ bits.chunk_bit;
-    bits.group[row] = left;
-    if (left != 0) {
+    if (!compiler_flip_to_zero(bits.group[row], bits.chunk_bit)) {
         return false;
     }
     bits.summary[(size_t)row * MALLOW_ARENA_SUMMARY_WORDS] ^= bits.group_bit;
@@ -78,17 +76,19 @@ MALLOW_INLINE bool map_clear_row(struct map_bits bits, unsigned row) {
 }
 
 // Takes a chunk out of the rows that it is in and, with these runs, should not be: a chunk is in
-// the rows up to that of its longest run. True: a row may have lost its last chunk.
-MALLOW_INLINE bool map_leave_rows(struct map_bits bits, uint32_t runs) {
+// the rows up to that of its longest run. A bit for each row of which its group has no chunk left.
+MALLOW_INLINE unsigned map_leave_rows(struct map_bits bits, uint32_t runs) {
     const unsigned first = map_run_rows(runs);
-    bool emptied = false;
+    unsigned emptied = 0;
     MALLOW_UNROLL_8 // so that a row is a few instructions
     for (unsigned row = 0; row < CHUNK_MAP_RUN_ROWS; row++) {
         if (row >= first) {
             if ((bits.group[row] & bits.chunk_bit) == 0) {
                 break;
             }
-            emptied = map_clear_row(bits, row); // the last is the one with the fewest chunks
+            if (map_clear_row(bits, row)) {
+                emptied |= 1U << row;
+            }
         }
     }
     return emptied;
@@ -108,9 +108,8 @@ MALLOW_INLINE void map_enter_rows(struct map_bits bits, uint32_t runs) {
     }
 }
 
-// Takes slices away from a chunk's masks, and brings the bitmaps in line. True: a row of runs may
-// have lost its last chunk.
-MALLOW_INLINE bool map_take(struct map_bits bits, struct chunk *chunk, uint32_t span) {
+// Takes slices away from a chunk's masks, and brings the bitmaps in line. As map_leave_rows.
+MALLOW_INLINE unsigned map_take(struct map_bits bits, struct chunk *chunk, uint32_t span) {
     const uint32_t free_mask = chunk->free_mask & ~span;
     const uint32_t dirty_before = chunk->dirty_mask;
     uint32_t dirty_mask = dirty_before & ~span;

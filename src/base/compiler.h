@@ -32,6 +32,19 @@
 // Makes the compiler forget what it knows of a variable. No instruction.
 #define compiler_forget(variable) __asm__("" : "+r"(variable))
 
+// Flips bits of a 64-bit place; whether none is left. One instruction and a branch, where compilers
+// read, change, write and compare.
+#if defined(__x86_64__) && defined(__GCC_ASM_FLAG_OUTPUTS__)
+#define compiler_flip_to_zero(place, bits)                                          \
+    __extension__({                                                                 \
+        bool is_zero_;                                                              \
+        __asm__("xorq %2, %0" : "+m"(place), "=@ccz"(is_zero_) : "r"(bits));        \
+        is_zero_;                                                                   \
+    })
+#else
+#define compiler_flip_to_zero(place, bits) (((place) ^= (bits)) == 0)
+#endif
+
 // Counters that their owner writes plainly and that a snapshot reads from another thread: exact to
 // within the calls in flight, which is what a snapshot promises.
 #if defined(__SANITIZE_THREAD__)
