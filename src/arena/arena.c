@@ -118,7 +118,7 @@ MALLOW_INTERNAL void arena_prepare(struct arena_set *set) {
     const bool tried = set->low && !set->os->sealed;
     const bool done = tried && arena_prepare_locked(set, &set->primary);
     arena_set_low_locked(set);
-    if (tried && !done) { // not again before the next growth, or less is free in a row
+    if (tried && !done) { // not again before the next span is taken
         __atomic_store_n(&set->low, ARENA_NOT_LOW, __ATOMIC_RELAXED);
     }
     os_lock_drop(&set->lock);
@@ -158,10 +158,9 @@ MALLOW_INLINE bool arena_take_free_locked(struct arena_set *set, unsigned slice_
         unlikely(!chunk_map_find_and_take(&arena->map, slice_count, align_slices, &taken))) {
         return false;
     }
-    // Other groups may have what is to be ahead: who would prepare it looks.
     if (likely(arena_end_take_locked(set, arena, slice_count, &taken, level, span)) &&
-        unlikely((taken.emptied & ARENA_AHEAD_ROWS) != 0) && set->low == ARENA_NOT_LOW &&
-        (taken.emptied >> arena_ahead_row(arena) & 1U) != 0 && !set->os->sealed) {
+        unlikely(taken.emptied) && set->low == ARENA_NOT_LOW && arena_may_lack_ahead(arena) &&
+        !set->os->sealed) {
         __atomic_store_n(&set->low, ARENA_LOW_SLICES, __ATOMIC_RELAXED);
     }
     return true;

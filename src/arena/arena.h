@@ -415,13 +415,19 @@ enum {
     ARENA_WHOLE_STEP_SLICES = 3 * MALLOW_CHUNK_SLICES, // 6 MiB: from here on by whole chunks
     ARENA_FIRST_AHEAD_ROW = 3, // 8 free slices in a row: what most spans need at most
     ARENA_AHEAD_ROW = 5,       // a whole chunk: for several spans without a call between
-    ARENA_AHEAD_ROWS = 1U << ARENA_FIRST_AHEAD_ROW | 1U << ARENA_AHEAD_ROW,
 };
-MALLOW_INLINE unsigned arena_ahead_row(const struct arena *arena) {
-    return arena->committed_slices >= ARENA_WHOLE_STEP_SLICES ? ARENA_AHEAD_ROW
-                                                              : ARENA_FIRST_AHEAD_ROW;
+MALLOW_INLINE bool arena_goes_by_chunks(const struct arena *arena) {
+    return arena->committed_slices >= ARENA_WHOLE_STEP_SLICES;
 }
 MALLOW_INTERNAL bool arena_has_ahead(const struct arena *arena);
+
+// The opposite by a look at the first 8 GiB, in few instructions.
+MALLOW_INLINE bool arena_may_lack_ahead(const struct arena *arena) {
+    const uint64_t(*const summary)[MALLOW_ARENA_SUMMARY_WORDS] = arena->map.summary;
+    const uint64_t ahead = likely(arena_goes_by_chunks(arena)) ? summary[ARENA_AHEAD_ROW][0]
+                                                               : summary[ARENA_FIRST_AHEAD_ROW][0];
+    return ahead == 0 && arena->committed_slices != arena->limit_slices;
+}
 
 // Makes some of them ready, as far as the soft limit permits. At most one system call; false: the
 // kernel or the limit refuses. Lock held.

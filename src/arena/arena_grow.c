@@ -270,7 +270,7 @@ MALLOW_INLINE bool arena_map_blocks(struct arena *arena, struct os *os, size_t t
     if (first >= target) {
         return !os->sealed || target <= arena->giant_slices;
     }
-    const bool whole = arena->committed_slices >= ARENA_WHOLE_STEP_SLICES;
+    const bool whole = arena_goes_by_chunks(arena);
     const size_t more = whole ? MALLOW_CHUNK_SLICES : 0;
     const uintptr_t address = arena->base + (first << MALLOW_SLICE_SHIFT);
     size_t end = bits_max(bits_min(target + more, arena->limit_slices), target);
@@ -452,7 +452,8 @@ MALLOW_INTERNAL uint8_t arena_lacks_tables(const struct arena *arena) {
 }
 
 MALLOW_INTERNAL bool arena_has_ahead(const struct arena *arena) {
-    return chunk_map_has(&arena->map, arena_ahead_row(arena)) ||
+    const unsigned row = arena_goes_by_chunks(arena) ? ARENA_AHEAD_ROW : ARENA_FIRST_AHEAD_ROW;
+    return chunk_map_has(&arena->map, row) ||
            arena->committed_slices == arena->limit_slices;
 }
 
@@ -462,7 +463,7 @@ MALLOW_INTERNAL bool arena_prepare_locked(struct arena_set *set, struct arena *a
                ? arena_commit_header_batch(arena, set->os, OS_CHARGE_SOFT)
            : !arena_has_groups(arena)
                ? arena_commit_groups(arena, set->os, arena->slice_count, OS_CHARGE_SOFT)
-               : arena_has_ahead(arena) || arena_commit_ahead_locked(set, arena, 0, 1, &slice);
+               : arena_commit_ahead_locked(set, arena, 0, 1, &slice);
 }
 
 MALLOW_INTERNAL size_t arena_decommit_locked(struct arena_set *set, struct arena *arena) {

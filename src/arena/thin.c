@@ -150,10 +150,10 @@ MALLOW_RACY_READ MALLOW_INTERNAL bool thin_has_slice(const struct thin_set *set)
 }
 
 MALLOW_RACY_READ MALLOW_INTERNAL bool thin_has_run(const struct thin_set *set,
-                                                   unsigned class_index) {
+                                                   unsigned class_index, bool add) {
     const struct thin_slice *const slice = set->available;
     const unsigned count = thin_units_of(size_class_bytes(class_index));
-    return slice != NULL && thin_find_run(slice->free_units, count) < THIN_UNIT_COUNT;
+    return slice != NULL ? thin_find_run(slice->free_units, count) < THIN_UNIT_COUNT : add;
 }
 
 MALLOW_INTERNAL uintptr_t thin_take_run(struct thin_set *set, unsigned class_index) {

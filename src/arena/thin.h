@@ -91,9 +91,10 @@ MALLOW_INTERNAL uintptr_t thin_take(struct thin_unit *unit, unsigned class_index
 // it at hand, or no memory.
 MALLOW_INTERNAL uintptr_t thin_take_run(struct thin_set *set, unsigned class_index);
 
-// Whether there is a slice with a unit at hand; whether there is a run. Hints.
+// Whether there is a slice with a unit at hand; whether thin_take_run would find a run, if it may
+// `add` a slice where there is none with a unit. Hints.
 MALLOW_INTERNAL bool thin_has_slice(const struct thin_set *set);
-MALLOW_INTERNAL bool thin_has_run(const struct thin_set *set, unsigned class_index);
+MALLOW_INTERNAL bool thin_has_run(const struct thin_set *set, unsigned class_index, bool add);
 
 // Size of the live block that begins at `address` in a thin slice; 0 if none does.
 MALLOW_INTERNAL size_t thin_size(const struct slab *slab, uintptr_t address);

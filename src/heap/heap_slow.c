@@ -20,6 +20,7 @@ enum {
     HEAP_POOR_CALLS = 64,      // that find one, before another slab is taken instead
     HEAP_EARLY_SHARE = 8,      // of a heap's slabs: no more are taken so
     HEAP_MANY_BLOCKS = 128,    // of a slab: to look through them is something
+    HEAP_WIDE_BLOCKS = 640,    // open in a slab: to open more of it fills several words
 };
 
 // Looks for a slab that is wholly free and as long as needed, so that its pages serve this request
@@ -239,15 +240,18 @@ static bool heap_should_drain(struct heap *heap, const struct slab *slab, unsign
 }
 
 // What a call that has opened more of a slab has time for besides.
-static void heap_end_open(struct heap *heap, uint64_t entries, int *work) {
+static void heap_end_open(struct heap *heap, const struct slab *slab, uint64_t entries, int *work) {
     if (unlikely(heap->reserve != NULL)) {
         heap_drop_spare(heap);
     } else if (heap->spare == NULL) {
         // What is prepared is so once for many calls: others' frees wait meanwhile, as they do for
         // what is owed.
         if (heap_thread.effort != 0) {
-            // It has collected, say, and opened; for a block that moves it may collect yet.
-            heap_note_effort(heap_thread.first_effort != 0 ? HEAP_EFFORT_LOOK : HEAP_EFFORT_POST);
+            // It has collected, say, and opened; for a block that moves it may collect yet, if
+            // it has filled few words.
+            const bool may_collect =
+                heap_thread.first_effort != 0 && slab->capacity_count < HEAP_WIDE_BLOCKS;
+            heap_note_effort(may_collect ? HEAP_EFFORT_LOOK : HEAP_EFFORT_POST);
             if (heap_thread.first_effort == 0 && !meta_is_low(heap->shared->meta) &&
                 arena_is_low(heap->shared->arenas) != ARENA_SHORT_TABLES) {
                 return; // enough
@@ -304,7 +308,7 @@ static MALLOW_NOINLINE struct slab *heap_refill(struct heap *heap, unsigned clas
         // It may be the one that others have freed blocks of.
         if ((drained && slab_find_room(slab)) || heap_open_current(heap, slab, work == 0)) {
             heap_check_word(heap, slab);
-            heap_end_open(heap, entries, &work);
+            heap_end_open(heap, slab, entries, &work);
             return slab;
         }
         heap_return_lent(heap, slab);
@@ -379,19 +383,21 @@ static uintptr_t heap_allocate_thin(struct heap *heap, unsigned class_index, boo
         return 0;
     }
     const size_t block_bytes = size_class_bytes(class_index);
+    const bool is_run = block_bytes > THIN_BLOCK_BYTES_MAX;
+    struct thin_set *const thins = heap->shared->thins;
     if ((had + 1) * block_bytes > MALLOW_THIN_BYTES_MAX ||
-        heap_queue_first(heap, class_index) != NULL || heap_is_thin_full(heap->shared)) {
+        heap_queue_first(heap, class_index) != NULL) {
         return 0;
     }
-    struct thin_set *const thins = heap->shared->thins;
-    uintptr_t address;
-    if (block_bytes <= THIN_BLOCK_BYTES_MAX) {
-        address = heap_thin_take(heap, class_index);
-    } else if (heap_thread.first_effort == 0 || thin_has_run(thins, class_index)) {
-        address = thin_take_run(thins, class_index);
-    } else {
-        return 0; // the call has enough to do
+    // A call that moves a block has enough to do without a new slice.
+    if (is_run && !thin_has_run(thins, class_index, heap_thread.first_effort == 0)) {
+        return 0;
     }
+    if (heap_is_thin_full(heap->shared)) {
+        return 0;
+    }
+    const uintptr_t address =
+        is_run ? thin_take_run(thins, class_index) : heap_thin_take(heap, class_index);
     if (address == 0) {
         return 0;
     }

@@ -96,10 +96,14 @@ MALLOW_INTERNAL bool slab_open(struct slab *slab, size_t page_bytes) {
     // A new word holds anything.
     uint64_t opened = ~UINT64_C(0) << (before % 64);
     uint64_t known = (opened & 1U) != 0 ? 0 : *word;
-    for (; word < end_word; word++) {
+    if (word < end_word) {
         *word = known | opened;
         opened = ~UINT64_C(0);
         known = 0;
+        compiler_forget(opened); // a few stores, not a call of memset
+        for (word++; word < end_word; word++) {
+            *word = opened;
+        }
     }
     *word = known | (opened & (~UINT64_C(0) >> (-capacity % 64)));
     slab->word_count = (uint8_t)(last_word + 1);

@@ -6,6 +6,7 @@
 // --late: the allocator's first call is not made before the C library is set up, so that the
 // allocator sees its environment.
 #include "adversary.h"
+#include "callcost_movers.h"
 
 #include <dlfcn.h>
 #include <pthread.h>
@@ -295,20 +296,6 @@ static const struct program {
 };
 enum { PROGRAM_COUNT = sizeof programs / sizeof programs[0], ALL_COUNT = PROGRAM_COUNT - 4 };
 
-// libc's memcpy and its like, wherever the processor's kind has led them: they lie side by side.
-static void movers_tell(void) {
-    enum { AROUND = 4096 };
-    void *(*volatile copy)(void *, const void *, size_t) = memcpy;
-    void *(*volatile move)(void *, const void *, size_t) = memmove;
-    void *(*volatile set)(void *, int, size_t) = memset;
-    const uintptr_t places[] = {(uintptr_t)copy, (uintptr_t)move, (uintptr_t)set};
-    for (size_t i = 0; i < sizeof places / sizeof places[0]; i++) {
-        const uintptr_t first = places[i] - AROUND / 2;
-        CALLCOST_REQUEST(CALLCOST_MOVER, first, places[i] + AROUND);
-        VALGRIND_DISCARD_TRANSLATIONS(first, AROUND / 2 + AROUND);
-    }
-}
-
 // Before any library's constructor: the first call of the process, which sets the allocator up.
 static void first_call(int count, char **arguments, char **environment) {
     (void)environment;
@@ -333,7 +320,7 @@ static const struct program *program_find(const char *name) {
 
 int main(int count, char **arguments) {
     int index = count > 1 && strcmp(arguments[1], "--late") == 0 ? 2 : 1;
-    movers_tell();
+    callcost_tell_movers();
     if (count < 2 || strcmp(arguments[count - 1], "helper") != 0) {
         helper_start(false);
     }

@@ -7,6 +7,7 @@
     calls.py check   --directory DIR NAME=LIBRARY      fails if a call is beyond the limits below
     calls.py worst   --directory DIR NAME=LIBRARY      the functions that the most expensive calls ran through
     calls.py explain --directory DIR NAME=LIBRARY CALL the same of one call, by its number
+    calls.py program --directory DIR NAME=LIBRARY -- COMMAND   the calls of any program, the dearest explained
     calls.py self    --directory DIR                   the tool counts what a known program does
 
 DIR holds what the build made: the tool and the program `adversary`. NAME alone is the C library's own
@@ -38,21 +39,33 @@ ALONE = ("posts", "rows")
 ORDERS = (16, 48)
 # Of "actors", which the seed makes another program each time, some that have found calls beyond the limits.
 ACTORS = (1, 9, 18, 23, 24, 33, 37, 40, 41, 54, 181, 220, 249, 304, 323, 328,
-          350, 422, 462, 557, 666, 816, 1076, 1921)
+          350, 422, 462, 557, 666, 816, 1076, 1565, 1589, 1921, 3603)
+
+# Programs that were written without the tool: their calls are bracketed by a library in front.
+PYTHON = """
+import argparse, ast, inspect, json
+tree = [ast.parse(inspect.getsource(argparse)) for _ in range(3)]
+many = {str(i): [i] * (i % 50) for i in range(20000)}
+text = json.loads(json.dumps(many))
+grown = b""
+for _ in range(200):
+    grown += b"a" * 5000
+"""
+WRITTEN_WITHOUT = ([sys.executable, "-c", PYTHON], ["perl", "-e", "push @{$h{$_ % 977}}, 'x' x ($_ % 300) for 1 .. 20000"])
 
 
-def run(directory, library, program, options=(), settings=()):
+def run(directory, library, program, options=(), settings=(), in_front=""):
     """Runs a program under callcost; its figures and what the tool had to say."""
     with tempfile.TemporaryDirectory() as scratch:
         out = pathlib.Path(scratch) / "figures.json"
         environment = {k: v for k, v in os.environ.items() if not k.startswith(("LD_", "MALLOW_"))}
         environment.update(VALGRIND_LIB=str(directory / "callcost"), LD_BIND_NOW="1")
         environment.update(setting.split("=", 1) for setting in settings)
-        if library:
-            environment["LD_PRELOAD"] = str(library)
+        if in_front or library:
+            environment["LD_PRELOAD"] = f"{in_front}:{library}".strip(":")
         command = ["valgrind", "--tool=callcost", f"--callcost-out={out}", *options, *program]
         result = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
-        if result.returncode != 0:
+        if result.returncode != 0 or not out.exists():
             raise RuntimeError(f"{' '.join(program)} failed: {result.stderr}")
         return json.loads(out.read_text()), result.stderr
 
@@ -130,6 +143,13 @@ def table(arguments):
 
 def show(arguments):
     figures, _ = adversary(arguments, arguments.allocators[0][1])
+    print_phases(figures)
+    if arguments.json:
+        arguments.json.write_text(json.dumps(figures, indent=1) + "\n")
+    return 0
+
+
+def print_phases(figures):
     print(f"{'phase':40} {'call':14} {'calls':>9} {'mean':>7} {'max':>7} {'of size':>10} {'no.':>9}  system calls")
     for phase in figures["phases"]:
         for operation, record in phase["operations"].items():
@@ -140,9 +160,6 @@ def show(arguments):
                 f"{record['system_calls']} at most {record['max_system_calls']} "
                 f"(size {record['system_calls_size']}, no. {record['system_calls_call']})"
             )
-    if arguments.json:
-        arguments.json.write_text(json.dumps(figures, indent=1) + "\n")
-    return 0
 
 
 def check(arguments):
@@ -159,6 +176,9 @@ def check(arguments):
         for arguments.program, arguments.seed in runs:
             faults += check_limits(adversary(arguments, arguments.allocators[0][1])[0])
         faults += check_helper(arguments)
+        for command in WRITTEN_WITHOUT:
+            print("written without the tool:", pathlib.Path(command[0]).name)
+            faults += check_limits(written_without(arguments, command)[0])
     for fault in faults:
         print("beyond its limit:", fault)
     return 1 if faults else 0
@@ -210,9 +230,28 @@ def explain(arguments):
     return 0
 
 
+def written_without(arguments, command, options=()):
+    in_front = arguments.directory / "callcost" / "libcallcost_preload.so"
+    return run(arguments.directory, arguments.allocators[0][1], command, options, arguments.set, in_front)
+
+
+def any_program(arguments):
+    """What a call was waiting for, while another thread ran, is in its figures; it is not explained."""
+    figures, text = written_without(arguments, arguments.run, [f"--callcost-explain-above={arguments.above}"])
+    print_phases(figures)
+    print("\n" + said_of_calls(text), end="")
+    if arguments.json:
+        arguments.json.write_text(json.dumps(figures, indent=1) + "\n")
+    return 0
+
+
 def explanations(arguments, options):
     """What the tool says about calls, a line a function: those with the most instructions first."""
     _, text = adversary(arguments, arguments.allocators[0][1], ["--read-inline-info=yes", *options])
+    return said_of_calls(text)
+
+
+def said_of_calls(text):
     lines = [line.partition("callcost: ")[2] for line in text.splitlines() if "callcost: " in line]
     return "".join(line + "\n" for line in lines)
 
@@ -242,6 +281,7 @@ def main():
         "check": check,
         "worst": worst_calls,
         "explain": explain,
+        "program": any_program,
         "self": self_test,
     }
     for name, function in functions.items():
@@ -255,10 +295,12 @@ def main():
         command.add_argument("--json", type=pathlib.Path)
         if name != "self":
             command.add_argument("allocators", type=allocator, nargs="+" if name == "table" else 1)
-        if name == "worst":
+        if name in ("worst", "program"):
             command.add_argument("--above", type=int, default=500)
         if name == "explain":
             command.add_argument("call", type=int)
+        if name == "program":
+            command.add_argument("run", nargs="+", metavar="COMMAND")
     arguments = parser.parse_args()
     return arguments.function(arguments)
 

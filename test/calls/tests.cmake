@@ -43,7 +43,12 @@ mallow_program(adversary calls/adversary.c calls/adversary_small.c calls/adversa
                calls/adversary_large.c calls/adversary_mixed.c calls/adversary_posts.c
                calls/adversary_actors.c)
 mallow_program(callcost_self calls/callcost_self.c)
-foreach(program adversary callcost_self)
+# In front of an allocator, for programs that were written without callcost.
+add_library(callcost_preload SHARED calls/callcost_preload.c)
+target_link_libraries(callcost_preload PRIVATE test_flags)
+set_target_properties(callcost_preload PROPERTIES C_STANDARD 17
+                      LIBRARY_OUTPUT_DIRECTORY ${callcost_dir})
+foreach(program adversary callcost_self callcost_preload)
     target_compile_options(${program} PRIVATE -fno-plt)
     add_dependencies(${program} callcost_tool)
 endforeach()

@@ -343,6 +343,45 @@ CASE(where_every_call_grows_every_other_one_can_prepare_the_tables) {
     (void)os_unmap(&world.os, arena->table_address, arena->table_bytes + ((size_t)1 << 30));
 }
 
+CASE(that_nothing_is_ahead_any_more_is_noticed) {
+    enum { SPANS = 1200, STEPS = 30000 };
+    struct unit_chance chance = unit_chance_begin();
+    struct arena_set large = {.trim_slices = SIZE_MAX};
+    arena_set_init(&large, &world.os, &world.meta, &world.map, (size_t)1 << 30);
+    struct arena *const arena = &large.primary;
+    struct arena_span spans[SPANS] = {{.slab = NULL}};
+    unsigned counts[SPANS];
+    unsigned missing = 0;
+    for (unsigned step = 0; step < STEPS; step++) {
+        const unsigned i = unit_below(&chance, SPANS);
+        if (spans[i].slab != NULL) {
+            arena_give(&large, spans[i].slab, counts[i]);
+            spans[i].slab = NULL;
+        } else {
+            const unsigned most = unit_below(&chance, 4) == 0 ? MALLOW_CHUNK_SLICES : 12;
+            counts[i] = 1 + unit_below(&chance, most);
+            spans[i] = arena_take(&large, counts[i], 1);
+            assert_non_null(spans[i].slab);
+        }
+        const bool ahead = arena_has_ahead(arena);
+        const enum arena_low low = arena_is_low(&large);
+        assert_true(ahead || low != ARENA_NOT_LOW);
+        missing += !ahead;
+        if (low != ARENA_NOT_LOW && unit_below(&chance, 3) == 0) {
+            const size_t committed = arena->committed_slices;
+            const uint64_t entries = os_entries(&world.os);
+            arena_prepare(&large);
+            assert_true(os_entries(&world.os) <= entries + 1);
+            assert_true(arena->committed_slices > committed || low != ARENA_LOW_SLICES);
+            assert_true(arena_is_low(&large) != ARENA_LOW_SLICES || !arena_has_ahead(arena));
+        }
+    }
+    assert_true(missing > 0);
+    assert_true(arena->committed_slices > 2 * CHUNK_GROUP_CHUNKS * MALLOW_CHUNK_SLICES);
+    arena_world_check_set(&large);
+    (void)os_unmap(&world.os, arena->table_address, arena->table_bytes + ((size_t)1 << 30));
+}
+
 CASE(a_limit_that_comes_late_leaves_what_is_in_use_and_a_share) {
     enum { MANY = 70 };
     static const size_t limits[] = {(size_t)1 << 20, (size_t)1 << 30};
@@ -606,6 +645,7 @@ int main(void) {
         ARENA_CASE(tables_that_are_too_small_wait_for_an_arena_that_fits),
         ARENA_CASE(a_large_arena_s_further_groups_come_and_go),
         ARENA_CASE(where_every_call_grows_every_other_one_can_prepare_the_tables),
+        ARENA_CASE(that_nothing_is_ahead_any_more_is_noticed),
         ARENA_CASE(a_limit_that_comes_late_leaves_what_is_in_use_and_a_share),
         ARENA_CASE(the_part_of_the_headers_that_stays_holds_all_slices_and_none_in_its_first_slot),
         ARENA_CASE(of_an_arena_with_little_in_use_few_headers_stay),

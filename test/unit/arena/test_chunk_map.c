@@ -138,6 +138,15 @@ static struct chunk_place find(unsigned count, unsigned align) {
     return (struct chunk_place){true, taken.chunk_index, taken.slice_index};
 }
 
+// The rows of runs that the chunk's group has a chunk in, a bit each.
+static unsigned rows_of(unsigned chunk) {
+    unsigned rows = 0;
+    for (unsigned row = 0; row < CHUNK_MAP_RUN_ROWS; row++) {
+        rows |= (chunk_map_group(&map, chunk / 64)->rows[row] != 0 ? 1U : 0U) << row;
+    }
+    return rows;
+}
+
 // ---- Cases --------------------------------------------------------------------------------------
 
 CASE(an_empty_map_has_nothing) {
@@ -176,11 +185,16 @@ CASE(taking_at_once_takes_what_is_found_and_can_be_undone) {
         const unsigned count = 1 + unit_below(&chance, SLICES);
         const unsigned align = 1U << unit_below(&chance, 6);
         const struct chunk_place found = find(count, align);
+        unsigned had = 0;
+        if (found.found) {
+            had = rows_of(found.chunk_index);
+        }
         struct chunk_taken taken;
         assert_int_equal(chunk_map_find_and_take(&map, count, align, &taken), found.found);
         if (!found.found) {
             continue;
         }
+        assert_int_equal(taken.emptied, had & ~rows_of(found.chunk_index));
         assert_int_equal(taken.chunk_index, found.chunk_index);
         assert_int_equal(taken.slice_index, found.slice_index);
         const uint32_t span = chunk_mask_span(found.slice_index, count);
