@@ -159,7 +159,7 @@ MALLOW_INLINE bool arena_take_free_locked(struct arena_set *set, unsigned slice_
         return false;
     }
     if (likely(arena_end_take_locked(set, arena, slice_count, &taken, level, span)) &&
-        unlikely(taken.emptied) && set->low == ARENA_NOT_LOW && arena_may_lack_ahead(arena) &&
+        unlikely(taken.emptied) && set->low == ARENA_NOT_LOW && arena_lacks_ahead(arena) &&
         !set->os->sealed) {
         __atomic_store_n(&set->low, ARENA_LOW_SLICES, __ATOMIC_RELAXED);
     }

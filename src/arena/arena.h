@@ -410,7 +410,6 @@ MALLOW_INTERNAL bool arena_is_prepared(const struct arena *arena);
 // How much an arena that is not lacks: enum arena_low.
 MALLOW_INTERNAL uint8_t arena_lacks_tables(const struct arena *arena);
 
-// The row of the chunk map that is to have a chunk.
 enum {
     ARENA_WHOLE_STEP_SLICES = 3 * MALLOW_CHUNK_SLICES, // 6 MiB: from here on by whole chunks
     ARENA_FIRST_AHEAD_ROW = 3, // 8 free slices in a row: what most spans need at most
@@ -421,12 +420,14 @@ MALLOW_INLINE bool arena_goes_by_chunks(const struct arena *arena) {
 }
 MALLOW_INTERNAL bool arena_has_ahead(const struct arena *arena);
 
-// The opposite by a look at the first 8 GiB, in few instructions.
-MALLOW_INLINE bool arena_may_lack_ahead(const struct arena *arena) {
+// The opposite, in few instructions up to 8 GiB.
+MALLOW_INLINE bool arena_lacks_ahead(const struct arena *arena) {
     const uint64_t(*const summary)[MALLOW_ARENA_SUMMARY_WORDS] = arena->map.summary;
-    const uint64_t ahead = likely(arena_goes_by_chunks(arena)) ? summary[ARENA_AHEAD_ROW][0]
+    const uint64_t first = likely(arena_goes_by_chunks(arena)) ? summary[ARENA_AHEAD_ROW][0]
                                                                : summary[ARENA_FIRST_AHEAD_ROW][0];
-    return ahead == 0 && arena->committed_slices != arena->limit_slices;
+    return first == 0 && (likely(arena->map.word_count == 1)
+                              ? arena->committed_slices != arena->limit_slices
+                              : !arena_has_ahead(arena));
 }
 
 // Makes some of them ready, as far as the soft limit permits. At most one system call; false: the

@@ -108,7 +108,7 @@ struct chunk_taken {
     unsigned slice_index;
     uint32_t dirty_mask; // those that are dirty
     unsigned dirty_count;
-    unsigned emptied; // a bit for each row that may have lost its last chunk
+    unsigned emptied; // rows that may have lost their last chunk: bits take fewer instructions
 };
 MALLOW_INTERNAL bool chunk_map_find_and_take(struct chunk_map *map, unsigned slice_count,
                                              unsigned align_slices, struct chunk_taken *taken);

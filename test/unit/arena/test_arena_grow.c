@@ -382,6 +382,30 @@ CASE(that_nothing_is_ahead_any_more_is_noticed) {
     (void)os_unmap(&world.os, arena->table_address, arena->table_bytes + ((size_t)1 << 30));
 }
 
+// As beyond 8 GiB: what is ahead is said by the second word of its row.
+CASE(what_is_ahead_in_a_later_word_is_ahead) {
+    struct arena_set large = {.trim_slices = SIZE_MAX};
+    arena_set_init(&large, &world.os, &world.meta, &world.map, (size_t)1 << 30);
+    struct arena *const arena = &large.primary;
+    do {
+        assert_non_null(arena_take(&large, 1, 1).slab);
+        arena_prepare(&large);
+    } while (arena_is_low(&large) != ARENA_NOT_LOW || arena->free_slices < 9);
+    arena->map.word_count = 2;
+    arena->map.summary[ARENA_FIRST_AHEAD_ROW][1] = 1;
+    while (arena->map.summary[ARENA_FIRST_AHEAD_ROW][0] != 0) {
+        assert_non_null(arena_take(&large, 1, 1).slab);
+    }
+    assert_int_equal(arena_is_low(&large), ARENA_NOT_LOW);
+    arena->map.summary[ARENA_FIRST_AHEAD_ROW][1] = 0;
+    while (arena->free_slices != 0) {
+        assert_non_null(arena_take(&large, 1, 1).slab);
+    }
+    assert_int_equal(arena_is_low(&large), ARENA_LOW_SLICES);
+    arena->map.word_count = 1;
+    (void)os_unmap(&world.os, arena->table_address, arena->table_bytes + ((size_t)1 << 30));
+}
+
 CASE(a_limit_that_comes_late_leaves_what_is_in_use_and_a_share) {
     enum { MANY = 70 };
     static const size_t limits[] = {(size_t)1 << 20, (size_t)1 << 30};
@@ -646,6 +670,7 @@ int main(void) {
         ARENA_CASE(a_large_arena_s_further_groups_come_and_go),
         ARENA_CASE(where_every_call_grows_every_other_one_can_prepare_the_tables),
         ARENA_CASE(that_nothing_is_ahead_any_more_is_noticed),
+        ARENA_CASE(what_is_ahead_in_a_later_word_is_ahead),
         ARENA_CASE(a_limit_that_comes_late_leaves_what_is_in_use_and_a_share),
         ARENA_CASE(the_part_of_the_headers_that_stays_holds_all_slices_and_none_in_its_first_slot),
         ARENA_CASE(of_an_arena_with_little_in_use_few_headers_stay),
