@@ -68,6 +68,7 @@
 #include "heap/heap_settle.c"
 #include "heap/heap_slow.c"
 #include "heap/heap_relief.c"
+#include "heap/heap_beside.c"
 #include "heap/heap_adopt.c"
 #include "heap/heap_free.c"
 #include "heap/heap_large.c"

@@ -8,6 +8,7 @@
 enum {
     THIN_UNIT_GRANULES = THIN_UNIT_BYTES >> MALLOW_GRANULE_SHIFT,
     THIN_FREED = 0x80,
+    THIN_RUN_LOOKS = 4, // slices that thin_take_run_far looks at
 };
 
 static const uint64_t thin_all_units = UINT64_MAX;
@@ -93,17 +94,22 @@ static size_t thin_mark_bytes(uint8_t mark) {
     return size_class_bytes(mark - 1U);
 }
 
+MALLOW_INTERNAL void thin_keep_units_locked(struct thin_set *set, struct thin_slice *slice,
+                                            uint64_t units) {
+    slice->free_units &= ~units;
+    if (slice->free_units == 0) {
+        thin_list_remove_locked(set, slice);
+    }
+}
+
 // Takes `count` free units from `index` on; they have no marks, and a live count of 1.
 static void thin_take_units_locked(struct thin_set *set, struct thin_slice *slice, unsigned index,
                                    unsigned count) {
     const uint64_t units = ((UINT64_C(1) << count) - 1) << index;
-    slice->free_units &= ~units;
     slice->dirty_units |= units;
     slice->idle_once &= ~units;
     slice->idle_twice &= ~units;
-    if (slice->free_units == 0) {
-        thin_list_remove_locked(set, slice);
-    }
+    thin_keep_units_locked(set, slice, units);
     _Atomic(uint64_t) *const words = &slice->mark_words[index * THIN_UNIT_GRANULES / 8];
     for (unsigned i = 0; i < count * THIN_UNIT_GRANULES / 8; i++) {
         atomic_store_explicit(&words[i], 0, memory_order_relaxed);
@@ -156,35 +162,50 @@ MALLOW_RACY_READ MALLOW_INTERNAL bool thin_has_run(const struct thin_set *set,
     return slice != NULL ? thin_find_run(slice->free_units, count) < THIN_UNIT_COUNT : add;
 }
 
-MALLOW_INTERNAL uintptr_t thin_take_run(struct thin_set *set, unsigned class_index) {
+static uintptr_t thin_take_run_locked(struct thin_set *set, struct thin_slice *slice,
+                                      unsigned class_index) {
     const unsigned count = thin_units_of(size_class_bytes(class_index));
-    uintptr_t address = 0;
+    const unsigned index =
+        slice != NULL ? thin_find_run(slice->free_units, count) : THIN_UNIT_COUNT;
+    if (index >= THIN_UNIT_COUNT) {
+        return 0;
+    }
+    thin_take_units_locked(set, slice, index, count);
+    thin_set_mark(slice, (size_t)index * THIN_UNIT_GRANULES, class_index);
+    return slice->address + index * THIN_UNIT_BYTES;
+}
+
+MALLOW_INTERNAL uintptr_t thin_take_run(struct thin_set *set, unsigned class_index) {
     os_lock_take_here(&set->lock);
     struct thin_slice *const slice =
         set->available != NULL ? set->available : thin_add_locked(set, OS_CHARGE_SOFT);
-    const unsigned index =
-        slice != NULL ? thin_find_run(slice->free_units, count) : THIN_UNIT_COUNT;
-    if (index < THIN_UNIT_COUNT) {
-        thin_take_units_locked(set, slice, index, count);
-        thin_set_mark(slice, (size_t)index * THIN_UNIT_GRANULES, class_index);
-        address = slice->address + index * THIN_UNIT_BYTES;
-    }
+    const uintptr_t address = thin_take_run_locked(set, slice, class_index);
     os_lock_drop_here(&set->lock);
     return address;
 }
 
-// One less in a unit, or in the first of `count`; the last one frees them, and the last unit its
-// slice, unless that is the only one. `late`: a later call gives that back (arena_put_off).
-static void thin_drop(struct thin_set *set, struct thin_slice *slice, unsigned index,
-                      unsigned count, bool late) {
-    if (atomic_fetch_sub_explicit(&slice->live_count[index], 1, memory_order_acq_rel) != 1) {
-        return;
-    }
+MALLOW_INTERNAL uintptr_t thin_take_run_far(struct thin_set *set, unsigned class_index) {
+    uintptr_t address = 0;
     os_lock_take(&set->lock);
+    struct thin_slice *slice = set->available;
+    for (unsigned look = 0; slice != NULL && address == 0 && look < THIN_RUN_LOOKS; look++) {
+        struct thin_slice *const next = slice->next;
+        address = thin_take_run_locked(set, slice, class_index);
+        slice = next;
+    }
+    if (address == 0) {
+        address = thin_take_run_locked(set, thin_add_locked(set, OS_CHARGE_SOFT), class_index);
+    }
+    os_lock_drop(&set->lock);
+    return address;
+}
+
+MALLOW_INTERNAL void thin_free_units_locked(struct thin_set *set, struct thin_slice *slice,
+                                            uint64_t units, bool late) {
     if (slice->free_units == 0) {
         thin_list_add_locked(set, slice);
     }
-    slice->free_units |= ((UINT64_C(1) << count) - 1) << index;
+    slice->free_units |= units;
     if (slice->free_units == thin_all_units && (slice->next != NULL || slice->previous != NULL)) {
         thin_list_remove_locked(set, slice);
         slab_clear(slice->slab);
@@ -197,6 +218,17 @@ static void thin_drop(struct thin_set *set, struct thin_slice *slice, unsigned i
         slice->next = set->recycled;
         set->recycled = slice;
     }
+}
+
+// One less in a unit, or in the first of `count`; the last one frees them, and the last unit its
+// slice. `late`: a later call gives that back (arena_put_off).
+static void thin_drop(struct thin_set *set, struct thin_slice *slice, unsigned index,
+                      unsigned count, bool late) {
+    if (atomic_fetch_sub_explicit(&slice->live_count[index], 1, memory_order_acq_rel) != 1) {
+        return;
+    }
+    os_lock_take(&set->lock);
+    thin_free_units_locked(set, slice, ((UINT64_C(1) << count) - 1) << index, late);
     os_lock_drop(&set->lock);
 }
 

@@ -49,6 +49,13 @@ struct thin_unit {
     uintptr_t end;
 };
 
+// Free units that are being purged: not in their slice's free_units, and nobody's.
+struct thin_leaving {
+    struct thin_slice *slice; // NULL: none
+    uint64_t units;
+    uintptr_t thread;         // who does that; 0: one that a fork has left behind
+};
+
 struct thin_set {
     struct arena_set *arenas;
     struct os_lock lock;
@@ -56,6 +63,7 @@ struct thin_set {
     struct thin_unit kept[THIN_KEPT_COUNT]; // what ended threads had open; under lock
     struct thin_slice *available; // slices with a free unit; under lock
     struct thin_slice *recycled;  // structures without a slice; under lock
+    struct thin_leaving leaving;  // under lock
     struct thin_slice *cursor;    // next on `available` to be purged (thin_idle.c); under lock
     size_t slice_count;           // in use; written under lock, read by any
 };
@@ -90,6 +98,8 @@ MALLOW_INTERNAL uintptr_t thin_take(struct thin_unit *unit, unsigned class_index
 // A block of a class beyond that, of at most THIN_RUN_BYTES_MAX; 0 if there is no run of units for
 // it at hand, or no memory.
 MALLOW_INTERNAL uintptr_t thin_take_run(struct thin_set *set, unsigned class_index);
+// The same, looked for in some more slices, and out of a new one if need be; 0: no memory.
+MALLOW_INTERNAL uintptr_t thin_take_run_far(struct thin_set *set, unsigned class_index);
 
 // Whether there is a slice with a unit at hand; whether thin_take_run would find a run, if it may
 // `add` a slice where there is none with a unit. Hints.
@@ -110,6 +120,14 @@ MALLOW_INLINE bool thin_give(struct thin_set *set, struct slab *slab, uintptr_t 
     return thin_give_how(set, slab, address, false);
 }
 
+// Takes free units off, so that nobody opens them.
+MALLOW_INTERNAL void thin_keep_units_locked(struct thin_set *set, struct thin_slice *slice,
+                                            uint64_t units);
+// Makes units free that are in no use, and gives their slice back if all its units are free, unless
+// it is the only one with any. `late`: as in thin_give_how.
+MALLOW_INTERNAL void thin_free_units_locked(struct thin_set *set, struct thin_slice *slice,
+                                            uint64_t units, bool late);
+
 // Closes all that are kept.
 MALLOW_INTERNAL void thin_keep_none(struct thin_set *set);
 
@@ -124,9 +142,12 @@ struct thin_idle {
 // free. Keeps no unit any longer. To be called at regular intervals.
 MALLOW_INTERNAL struct thin_idle thin_idle_look(struct thin_set *set, bool all);
 
-// Purges pages that were found idle, in up to `calls` system calls; bytes released. Holds the lock
-// for one call at a time.
+// Purges pages that were found idle, in up to `calls` system calls, without the lock; bytes
+// released. Who else does so is waited for, some 50 ms at most: it does the same.
 MALLOW_INTERNAL size_t thin_idle_purge(struct thin_set *set, unsigned calls);
+
+// In the child of a fork: what another thread was purging is free again with the next purge.
+MALLOW_INTERNAL void thin_fork_child(struct thin_set *set);
 
 // Adds the live blocks of a thin slice to counts[their class], of MALLOW_THIN_CLASS_COUNT. Returns
 // how many free pieces there are between them: freed blocks in units in use, runs of free units.

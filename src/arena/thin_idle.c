@@ -66,31 +66,61 @@ MALLOW_INTERNAL struct thin_idle thin_idle_look(struct thin_set *set, bool all) 
     return result;
 }
 
-// Purges the first run of such pages of a slice; bytes released, which may be 0 if the kernel
-// refuses: then they are left alone until they have been used.
-static size_t thin_purge_run_locked(struct thin_set *set, struct thin_slice *slice,
-                                    uint64_t units) {
-    struct arena_set *const arenas = set->arenas;
+// Takes the first run of such pages of a slice, which nobody opens meanwhile.
+static void thin_leave_locked(struct thin_set *set, struct thin_slice *slice, uint64_t units) {
     const unsigned first = bits_lowest(units);
     const uint64_t rest = ~(units >> first);
     const unsigned count = rest != 0 ? bits_lowest(rest) : THIN_UNIT_COUNT - first;
     const uint64_t run = ~UINT64_C(0) >> (THIN_UNIT_COUNT - count) << first;
-    const uintptr_t address = slice->address + first * THIN_UNIT_BYTES;
+    thin_keep_units_locked(set, slice, run);
+    set->leaving = (struct thin_leaving){slice, run, os_this_thread()};
+}
+
+// Makes it free again; bytes released. If the kernel has refused, they count as purged: so they are
+// left alone until they have been used.
+static size_t thin_return_locked(struct thin_set *set, bool purged) {
+    struct thin_slice *const slice = set->leaving.slice;
+    const uint64_t run = set->leaving.units;
     const size_t bytes = bits_count(run & slice->dirty_units) * THIN_UNIT_BYTES;
+    set->leaving = (struct thin_leaving){NULL, 0, 0};
     slice->dirty_units &= ~run;
-    os_lock_take(&arenas->lock);
-    const bool purged = os_purge(arenas->os, address, count * THIN_UNIT_BYTES);
-    if (purged) {
-        arena_split_locked(arenas, address);
-    }
-    os_lock_drop(&arenas->lock);
+    thin_free_units_locked(set, slice, run, false);
     return purged ? bytes : 0;
+}
+
+// Whether nobody else purges any more, or soon ceases to.
+static bool thin_await_leaving_locked(struct thin_set *set) {
+    if (set->leaving.slice != NULL && set->leaving.thread == 0) {
+        const struct thin_leaving left = set->leaving; // whether purged nobody knows
+        set->leaving = (struct thin_leaving){NULL, 0, 0};
+        thin_free_units_locked(set, left.slice, left.units, false);
+    }
+    for (unsigned round = 0; set->leaving.slice != NULL && round < ARENA_AWAIT_ROUNDS; round++) {
+        os_lock_drop(&set->lock);
+        os_pause(round);
+        os_lock_take(&set->lock);
+    }
+    return set->leaving.slice == NULL;
+}
+
+// Purges what leaves, with the lock dropped for that time; bytes released.
+static size_t thin_purge_leaving_locked(struct thin_set *set) {
+    const struct thin_leaving run = set->leaving;
+    const uintptr_t address = run.slice->address + bits_lowest(run.units) * THIN_UNIT_BYTES;
+    os_lock_drop(&set->lock);
+    const bool purged =
+        os_purge(set->arenas->os, address, bits_count(run.units) * THIN_UNIT_BYTES);
+    if (purged) {
+        arena_split(set->arenas, address);
+    }
+    os_lock_take(&set->lock);
+    return thin_return_locked(set, purged);
 }
 
 MALLOW_INTERNAL size_t thin_idle_purge(struct thin_set *set, unsigned calls) {
     size_t released = 0;
     os_lock_take(&set->lock);
-    while (set->cursor != NULL && calls != 0) {
+    while (calls != 0 && thin_await_leaving_locked(set) && set->cursor != NULL) {
         struct thin_slice *const slice = set->cursor;
         const uint64_t units =
             thin_purgeable(slice, slice->idle_twice, set->arenas->os->page_bytes);
@@ -99,11 +129,16 @@ MALLOW_INTERNAL size_t thin_idle_purge(struct thin_set *set, unsigned calls) {
             continue;
         }
         calls--;
-        released += thin_purge_run_locked(set, slice, units);
-        os_lock_drop(&set->lock); // whoever waits goes first
-        os_lock_take(&set->lock);
+        thin_leave_locked(set, slice, units);
+        released += thin_purge_leaving_locked(set);
     }
     os_lock_drop(&set->lock);
     atomic_fetch_add_explicit(&set->arenas->purged_bytes, released, memory_order_relaxed);
     return released;
+}
+
+MALLOW_INTERNAL void thin_fork_child(struct thin_set *set) {
+    if (set->leaving.thread != os_this_thread()) {
+        set->leaving.thread = 0;
+    }
 }

@@ -92,6 +92,8 @@ struct heap {
     uint64_t asleep_ms;                             // when the thread was seen asleep; 0: not yet
     uint32_t asleep_round;                          // round in which that was last asked
     _Atomic(uint32_t) visitor;                      // who is inside, or was last; 0: not known
+    _Atomic(uint32_t) beside_blocks;                // that the thread has had since it entered
+    _Atomic(uint32_t) beside_spans;                 // (heap_take_beside), in units and otherwise
     _Atomic(uint32_t) astray_count;                 // slabs given up, whose posts lie on `ready`
 };
 
@@ -371,7 +373,8 @@ MALLOW_INLINE bool heap_has_posts(const struct heap *heap) {
 MALLOW_INLINE bool heap_is_late(const struct heap *heap) {
     return heap->skipped_count != 0 && heap_has_posts(heap);
 }
-// Collects one, up to `work` words of it, or makes way for it by giving up the spare slab.
+// Collects one, up to `work` words of it, or makes way for it by giving up the spare slab. Nothing
+// if a visitor is inside.
 MALLOW_INTERNAL void heap_collect_late(struct heap *heap, int work);
 
 // Whether the slab that it would look at next is of the class. A hint.
@@ -661,6 +664,11 @@ MALLOW_INTERNAL struct arena_span heap_take_span_short(struct heap *heap, unsign
 // A small block for a thread that has been refused before, from units of a kibibyte, up to the
 // limit itself; 0 if it has not, or there is none.
 MALLOW_INTERNAL uintptr_t heap_take_last(struct heap *heap, size_t size, bool zeroed);
+// heap_beside.c: a block of a class for a thread that has found a visitor at its slabs
+// (heap_gate.h), from units of a kibibyte, or with slices of its own; 0 if there have been many of
+// these, or there is no memory for it. `plain`: need not be aligned as blocks of the class are.
+MALLOW_INTERNAL uintptr_t heap_take_beside(struct heap *heap, unsigned class_index, bool zeroed,
+                                           bool plain);
 struct heap_huge_request {
     size_t alignment;
     size_t offset; // not 0: address + offset is what is aligned, and the block reads as zero

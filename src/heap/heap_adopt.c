@@ -345,10 +345,7 @@ MALLOW_INTERNAL MALLOW_NOINLINE struct slab *heap_adopt_slab(struct heap *heap,
         (void)heap_drain_one(from, work, true);
     }
     struct slab *const slab = heap_take_over(heap, from, class_index);
-    if (slab == NULL || slab_is_out(slab) || class_index >= MALLOW_DIRECT_CLASS_COUNT ||
-        heap_thread.first_effort != 0) {
-        *work = 0; // one has to be opened, or the call was dear without, or a block has yet to move
-    }
+    *work = 0; // one is retired for it, or has to be opened: what is posted there is left to others
     heap_unclaim(from, work);
     return slab;
 }

@@ -9,7 +9,8 @@
 //          (struct heap_holes has a lock).
 // Holds    while a visitor is inside, the thread is not between enter and leave, so malloc's fast
 //          path takes from the words that it took from before and from no others. Its free may set
-//          bits all the time: so a visitor changes none, and what it finds free stays free.
+//          bits all the time: so a visitor changes none, and what it finds free stays free. Who
+//          needs a block meanwhile has it from elsewhere (heap_beside.c); for other work it waits.
 //
 // The thread's part is two plain stores and a load; the price is paid by the visitor, who waits:
 //
@@ -39,8 +40,16 @@ enum heap_gate {
     GATE_INSIDE,   // it has entered
 };
 
-// The thread has found somebody at the gate. Waits while a visitor is inside, some 10 us.
+// The thread, which says that it is busy, has found somebody at the gate, and answers. False: a
+// visitor is inside.
+MALLOW_INTERNAL bool heap_gate_answer(struct heap *heap);
+
+// The same; waits while a visitor is inside, some 10 us, or as long as that has no processor.
 MALLOW_INTERNAL void heap_gate_meet(struct heap *heap);
+
+// The thread has seen a visitor inside for long: opens the gate if there is no such thread, as in a
+// child that has been made without our knowledge. One system call.
+MALLOW_INTERNAL void heap_gate_look(struct heap *heap);
 
 MALLOW_INLINE void heap_gate_enter(struct heap *heap) {
     atomic_store_explicit(&heap->busy, 1, memory_order_relaxed);
@@ -53,6 +62,18 @@ MALLOW_INLINE void heap_gate_enter(struct heap *heap) {
 
 MALLOW_INLINE void heap_gate_leave(struct heap *heap) {
     atomic_store_explicit(&heap->busy, 0, memory_order_release);
+}
+
+// Enters without waiting; false: a visitor is inside, and nothing is done.
+MALLOW_INLINE bool heap_gate_enter_unless_visited(struct heap *heap) {
+    atomic_store_explicit(&heap->busy, 1, memory_order_relaxed);
+    atomic_signal_fence(memory_order_seq_cst);
+    if (unlikely(atomic_load_explicit(&heap->visit, memory_order_acquire) != GATE_OPEN) &&
+        !heap_gate_answer(heap)) {
+        heap_gate_leave(heap);
+        return false;
+    }
+    return true;
 }
 
 // Enters, unless somebody has yet to be answered or waited for; false: not entered. Calls nothing.
@@ -101,6 +122,12 @@ MALLOW_INTERNAL bool heap_gate_visit(struct heap *heap, bool asked_before);
 
 // Leaves. The gate stays as it was before, so that the next visit needs no asking.
 MALLOW_INTERNAL void heap_gate_end(struct heap *heap);
+
+// Whether the thread has had blocks beside its slabs during the last visit.
+MALLOW_INLINE bool heap_gate_was_in_the_way(const struct heap *heap) {
+    return (atomic_load_explicit(&heap->beside_blocks, memory_order_relaxed) |
+            atomic_load_explicit(&heap->beside_spans, memory_order_relaxed)) != 0;
+}
 
 // Asks no longer.
 MALLOW_INTERNAL void heap_gate_dismiss(struct heap *heap);

@@ -3,6 +3,7 @@
 #include "heap/heap.h"
 
 #include "os/fatal.h"
+#include "slab/size_class.h"
 
 // Class index of a block that does not begin where its span does.
 enum { LARGE_AT_OFFSET = MALLOW_CLASS_COUNT + 1 };
@@ -11,9 +12,17 @@ static unsigned large_slices(size_t size) {
     return (unsigned)((size + MALLOW_SLICE_BYTES - 1) >> MALLOW_SLICE_SHIFT);
 }
 
-// What is usable is whole pages, not whole slices: the rest is never touched and costs nothing.
+static MALLOW_NOINLINE size_t large_usable_of_class(size_t size) {
+    return size_class_bytes(size_class_of(size));
+}
+
+// What is usable is whole pages, not whole slices: the rest is never touched and costs nothing. Of
+// a size that has a class, as much as of a block of the class (mw_good_size).
 static size_t large_usable(const struct heap_shared *shared, size_t size) {
-    return bits_align_up(bits_max(size, 1), shared->os->page_bytes);
+    if (unlikely(size <= MALLOW_SLAB_BYTES_MAX)) {
+        return large_usable_of_class(size);
+    }
+    return bits_align_up(size, shared->os->page_bytes);
 }
 
 // What is urgent of what growth needs is seen to even by a call that moves a block, or is a

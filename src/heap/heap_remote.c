@@ -314,7 +314,9 @@ MALLOW_INTERNAL bool heap_drain_one(struct heap *heap, int *work, bool all) {
 }
 
 MALLOW_INTERNAL void heap_collect_late(struct heap *heap, int work) {
-    heap_gate_enter(heap);
+    if (!heap_gate_enter_unless_visited(heap)) {
+        return;
+    }
     if (heap->spare != NULL) {
         heap_drop_spare(heap);
     } else {

@@ -454,13 +454,18 @@ static MALLOW_NOINLINE void heap_drain_besides(struct heap *heap) {
     (void)heap_drain_one(heap, &work, false);
 }
 
+static uintptr_t heap_allocate_visited(struct heap *heap, unsigned class_index, bool zeroed,
+                                       bool plain);
+
 // A block of a class. `plain`: any block of its size will do if there is none. Classes without a
 // fast path get every block here, so a visitor of the heap that is inside can count on none of
 // their blocks being taken, nor on any ceasing to be zero.
 static MALLOW_NOINLINE uintptr_t heap_allocate_in_slab(struct heap *heap, unsigned class_index,
                                                        struct slab *current, bool zeroed,
                                                        bool plain) {
-    heap_gate_enter(heap);
+    if (unlikely(!heap_gate_enter_unless_visited(heap))) {
+        return heap_allocate_visited(heap, class_index, zeroed, plain);
+    }
     const struct heap_taken taken = heap_take_inside(heap, class_index, current);
     if (unlikely(heap->drain_count != 0) && heap_thread.effort == 0) {
         heap_drain_besides(heap);
@@ -472,12 +477,27 @@ static MALLOW_NOINLINE uintptr_t heap_allocate_in_slab(struct heap *heap, unsign
     return heap_taken_block(&taken, zeroed);
 }
 
+// The same where a visitor was found inside.
+static MALLOW_COLD uintptr_t heap_allocate_visited(struct heap *heap, unsigned class_index,
+                                                   bool zeroed, bool plain) {
+    const uintptr_t address = heap_take_beside(heap, class_index, zeroed, plain);
+    if (address != 0) {
+        return address;
+    }
+    heap_gate_enter(heap); // waits
+    heap_gate_leave(heap);
+    return heap_allocate_in_slab(heap, class_index, heap_current_slab(heap, class_index), zeroed,
+                                 plain);
+}
+
 // The same of a class with a fast path and without a slab of its own, where heaps are many: it may
 // be a guest.
 static MALLOW_NOINLINE uintptr_t heap_allocate_seated(struct heap *heap, unsigned class_index,
                                                       bool zeroed) {
     unsigned seat = class_index;
-    heap_gate_enter(heap);
+    if (unlikely(!heap_gate_enter_unless_visited(heap))) {
+        return heap_allocate_visited(heap, class_index, zeroed, true);
+    }
     struct slab *const host_slab = heap_seat(heap, &seat);
     heap_note_effort(HEAP_EFFORT_LOOK);
     const struct heap_taken taken = heap_take_inside(heap, seat, host_slab);

@@ -285,7 +285,28 @@ MALLOW_INTERNAL bool os_tell(int fd, const char *text, size_t length) {
     return whole;
 }
 
-enum { OS_LOCK_HURRY_ROUNDS = 160 }; // of os_pause
+static void os_relax(void) {
+#if defined(__x86_64__)
+    __builtin_ia32_pause();
+#else
+    __asm__ volatile("yield");
+#endif
+}
+
+// The same four times, which are few instructions for the time that they take.
+static void os_relax_more(void) {
+#if defined(__x86_64__)
+    __asm__ volatile("pause\n\tpause\n\tpause");
+#else
+    __asm__ volatile("yield\n\tyield\n\tyield");
+#endif
+    os_relax();
+}
+
+enum {
+    OS_LOCK_HURRY_ROUNDS = 160, // of os_pause
+    OS_LOCK_LOOKS = 16,         // before who waits sleeps: 1 or 2 us, where a lock is held for less
+};
 
 static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "the futex is the low half of the state");
 
@@ -301,8 +322,8 @@ static bool os_lock_is_forking(const struct os_lock *lock) {
 // A mutex after Drepper, "Futexes are tricky" (2011): AWAITED means that the holder has to wake
 // someone, and who has slept leaves it set, since others may sleep still.
 static MALLOW_COLD void os_lock_await(struct os_lock *lock, uint64_t mine) {
-    for (unsigned round = 0; round < 64; round++) {
-        os_pause(0);
+    for (unsigned look = 0; look < OS_LOCK_LOOKS; look++) {
+        os_relax_more();
         if (atomic_load_explicit(&lock->state, memory_order_relaxed) == 0 &&
             os_lock_try(lock, mine)) {
             return;
@@ -395,11 +416,7 @@ MALLOW_INTERNAL void os_wake(_Atomic(uint32_t) *word) {
 
 MALLOW_INTERNAL void os_pause(unsigned round) {
     if (round < 64) {
-#if defined(__x86_64__)
-        __builtin_ia32_pause();
-#else
-        __asm__ volatile("yield");
-#endif
+        os_relax();
         return;
     }
     // A futex wait that times out: the one way to sleep that every sandbox of ours allows.

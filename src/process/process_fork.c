@@ -73,6 +73,7 @@ static void process_fork_child(void) {
     process_beat_fork_child(process);
     arena_fork_child(&process->arenas);
     huge_fork_child(&process->huges);
+    thin_fork_child(&process->thins);
     os_lock_renew(&process->thins.lock);
     os_lock_renew(&process->fallback_lock);
     os_lock_renew(&process->start_lock);

@@ -54,9 +54,17 @@ ERRORS = [
 """, "", "frees", "used up again"),
     ("a thread enters the gate while a visitor does", "heap/heap_gate.c",
      """            if (atomic_load_explicit(&heap->visit, memory_order_seq_cst) != GATE_INSIDE) {
-                return;
+                return true;
             }
-""", "            return;\n", "heaps", "visitor"),
+""", "            return true;\n", "heaps", "visitor"),
+    ("a thread that finds a visitor inside goes in all the same", "heap/heap_gate.c",
+     """            return false;
+        }
+        if (visit == GATE_ASKED) {
+""", """            return true;
+        }
+        if (visit == GATE_ASKED) {
+""", "heaps", "visitor"),
     ("a visitor does not look whether the thread is inside", "heap/heap_gate.c",
      "atomic_load_explicit(&heap->busy, memory_order_seq_cst) != 0 ||", "", "purge", "medium"),
     ("a slab is posted without PENDING", "slab/slab_remote.h",
@@ -77,6 +85,8 @@ ERRORS = [
     ("a block that a malloc under way may take is purged", "heap/heap_holes.c",
      "quiescent ? SLAB_EXPOSED_NONE : SLAB_EXPOSED_LOWEST, work)", "SLAB_EXPOSED_NONE, work)",
      "purge", ""),
+    ("a page of a thin slice can be had while it is purged", "arena/thin_idle.c",
+     "    thin_keep_units_locked(set, slice, run);\n", "", "purge", "thin slices"),
     ("a span that is given up is used anew while it is visited", "arena/arena.c",
      "    if (unlikely(slab == set->visited)) {", "    if (false) {", "purge",
      "taken by another one"),

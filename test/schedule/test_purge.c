@@ -121,6 +121,44 @@ static void dirty_slices(void) {
     }
 }
 
+// Runs of units of thin slices, a page each; four are free, with their pages.
+static void take_run(unsigned number) {
+    const uintptr_t address = thin_take_run(&world.thins, size_class_of(PAGE));
+    explore_point(&world.purge_count, false, __FILE__, __LINE__);
+    world.blocks[number] = address;
+}
+
+static void dirty_runs(void) {
+    begin_holes();
+    world.block_bytes = PAGE;
+    (void)world_use(0);
+    for (unsigned i = 0; i < 7; i++) {
+        take_run(i);
+    }
+    for (unsigned i = 0; i < 7; i += 2) {
+        free_block(i);
+    }
+}
+
+static void purge_runs(void) {
+    heap_switch(&heap_empty);
+    (void)thin_idle_look(&world.thins, true);
+    (void)thin_idle_purge(&world.thins, UINT32_MAX);
+}
+
+static void owner_takes_two_runs_and_frees(void) {
+    (void)world_use(0);
+    take_run(60);
+    take_run(61);
+    free_block(1);
+}
+
+static void other_takes_a_run_and_frees(void) {
+    (void)world_use(1);
+    take_run(62);
+    free_block(3);
+}
+
 static void purge_slices(void) {
     heap_switch(&heap_empty);
     (void)arena_idle_purge(&world.arenas, SIZE_MAX);
@@ -253,6 +291,11 @@ static const struct world_test tests[] = {
     {{"two purge free slices while another one takes and frees", 3,
       {owner_takes_two_and_frees, purge_slices, other_purges_slices}, check_slices, 2, 0, false},
      dirty_slices},
+    {{"free pages of thin slices are purged while others take and free", 3,
+      {owner_takes_two_runs_and_frees, purge_runs, other_takes_a_run_and_frees}, check, 2, 0, false},
+     dirty_runs},
+    {{"two purge such pages while another one takes and frees", 3,
+      {owner_takes_two_runs_and_frees, purge_runs, purge_runs}, check, 2, 0, false}, dirty_runs},
     {{"what a thread has left is purged while another one takes it over", 3,
       {other_frees, visit, third_takes}, check, 2, 1, false}, leave},
 };

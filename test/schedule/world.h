@@ -46,7 +46,10 @@ static bool world_purge(uintptr_t address, size_t bytes);
 #include "arena/huge_index.c"
 #include "arena/huge_cache.c"
 #include "arena/thin.c"
+static bool world_purge(uintptr_t address, size_t bytes);
+#define os_purge(os, address, bytes) ((void)(os), world_purge((address), (bytes)))
 #include "arena/thin_idle.c"
+#undef os_purge
 #include "arena/promote.c"
 
 #include "heap/heap.c"
@@ -57,6 +60,7 @@ static bool world_purge(uintptr_t address, size_t bytes);
 #include "heap/heap_settle.c"
 #include "heap/heap_slow.c"
 #include "heap/heap_relief.c"
+#include "heap/heap_beside.c"
 #include "heap/heap_adopt.c"
 #include "heap/heap_free.c"
 #include "heap/heap_large.c"
@@ -251,7 +255,21 @@ static void world_check_arena(void) {
     EXPLORE_EXPECT(free_count == arena->free_slices);
     EXPLORE_EXPECT(dirty_count == world.arenas.dirty_slices);
     EXPLORE_EXPECT(world.arenas.leaving.arena == NULL && world.arenas.visited == NULL);
+    EXPLORE_EXPECT(world.thins.leaving.slice == NULL && atomic_load(&world.thins.lock.state) == 0);
     EXPLORE_EXPECT(atomic_load(&world.arenas.lock.state) == 0);
+}
+
+// Live blocks beside slabs, where a visitor was at those (heap_take_beside).
+static unsigned world_count_beside(const struct slab *slab) {
+    uint32_t counts[MALLOW_THIN_CLASS_COUNT] = {0};
+    unsigned count = slab->kind == SLAB_LARGE;
+    if (slab->kind == SLAB_THIN) {
+        (void)thin_count(slab, counts);
+    }
+    for (unsigned i = 0; i < MALLOW_THIN_CLASS_COUNT; i++) {
+        count += counts[i];
+    }
+    return count;
 }
 
 // Every slab is sound, no free of others is left behind, and `live` blocks are in use, those of
@@ -271,6 +289,7 @@ static void world_check(unsigned live) {
         EXPLORE_EXPECT(!slab_remote_any(remote, MALLOW_SLAB_WORDS));
         EXPLORE_EXPECT(atomic_load(&remote->posted) == 0);
         if (slab->kind != SLAB_BLOCKS) {
+            used += world_count_beside(slab);
             continue;
         }
         EXPLORE_EXPECT(slab_audit(slab));
@@ -287,7 +306,8 @@ static void world_check(unsigned live) {
             continue;
         }
         const struct heap_block block = heap_identify(&world.shared, world.blocks[i]);
-        EXPLORE_EXPECT(block.kind == HEAP_BLOCK_SLAB);
+        EXPLORE_EXPECT(block.kind == HEAP_BLOCK_SLAB || block.kind == HEAP_BLOCK_THIN ||
+                       block.kind == HEAP_BLOCK_LARGE);
         for (unsigned j = 0; j < i; j++) {
             EXPLORE_EXPECT(world.blocks[i] != world.blocks[j]);
         }

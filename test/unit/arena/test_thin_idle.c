@@ -128,6 +128,67 @@ CASE(a_slice_that_goes_back_while_it_is_next_is_passed_over) {
     arena_world_check(&world);
 }
 
+CASE(a_run_is_looked_for_in_more_slices_and_made) {
+    const unsigned class_index = size_class_of(RUN_BYTES);
+    uintptr_t all[32];
+    for (unsigned i = 0; i < 32; i++) { // two slices
+        all[i] = thin_take_run_far(set, class_index);
+        assert_true(all[i] != 0);
+    }
+    assert_true(slab_of(all[0]) != slab_of(all[31]));
+    assert_int_equal(thin_slice_count(set), 2);
+    const uintptr_t small = thin_take_run_far(set, size_class_of(THIN_BLOCK_BYTES_MAX + 1));
+    assert_int_equal(thin_slice_count(set), 3);
+    assert_true(thin_give(set, slab_of(all[0]), all[0])); // comes first, but for too small a run
+    const uintptr_t first = thin_take_run_far(set, size_class_of(THIN_BLOCK_BYTES_MAX + 1));
+    assert_int_equal(first, all[0]);
+    assert_int_equal(thin_take_run(set, class_index), 0);
+    assert_true(thin_take_run_far(set, class_index) != 0);
+    assert_int_equal(thin_slice_count(set), 3);
+    assert_true(thin_give(set, slab_of(small), small));
+    arena_world_check(&world);
+}
+
+// As if somebody were just purging the page of a run.
+static void leave_run(unsigned i, uintptr_t thread) {
+    struct slab *const slab = slab_of(runs[i]);
+    struct thin_slice *const slice = (struct thin_slice *)slab->word;
+    const size_t unit = (runs[i] - slice->address) / THIN_UNIT_BYTES;
+    give_run(i);
+    const uint64_t units = UINT64_C(15) << unit;
+    assert_true((slice->free_units & units) == units);
+    thin_keep_units_locked(set, slice, units);
+    set->leaving = (struct thin_leaving){slice, units, thread};
+}
+
+CASE(pages_that_another_thread_was_purging_are_free_again_in_a_child) {
+    take_runs();
+    const uintptr_t address = runs[0];
+    leave_run(0, 1);
+    thin_fork_child(set);
+    assert_true(set->leaving.units != 0); // the set may be in the middle of a change
+    thin_fork_child(set);
+    (void)thin_idle_look(set, true);
+    assert_int_equal(thin_idle_purge(set, UINT32_MAX), 0); // it was not looked at
+    assert_null(set->leaving.slice);
+    assert_true(thin_idle_look(set, true).bytes >= RUN_BYTES);
+    assert_int_equal(thin_idle_purge(set, UINT32_MAX) % RUN_BYTES, 0);
+    assert_int_equal(thin_take_run(set, size_class_of(RUN_BYTES)), address);
+    check_runs();
+}
+
+// A handler that forks has interrupted the purge, which goes on in the child.
+CASE(pages_that_the_child_itself_purges_stay_its_own) {
+    take_runs();
+    const uintptr_t address = runs[0];
+    leave_run(0, os_this_thread());
+    thin_fork_child(set);
+    (void)thin_idle_look(set, true);
+    assert_int_equal(thin_idle_purge(set, UINT32_MAX), 0); // after some 50 ms
+    assert_int_equal(set->leaving.thread, os_this_thread());
+    assert_int_not_equal(thin_take_run(set, size_class_of(RUN_BYTES)), address);
+}
+
 // ---- Against a model ----------------------------------------------------------------------------
 
 enum { BLOCKS = 120, STEPS = 4000 };
@@ -201,6 +262,10 @@ int main(void) {
         cmocka_unit_test_setup_teardown(a_purge_makes_no_more_calls_than_it_may, begin, end),
         cmocka_unit_test_setup_teardown(a_slice_that_goes_back_while_it_is_next_is_passed_over,
                                         begin, end),
+        cmocka_unit_test_setup_teardown(a_run_is_looked_for_in_more_slices_and_made, begin, end),
+        cmocka_unit_test_setup_teardown(
+            pages_that_another_thread_was_purging_are_free_again_in_a_child, begin, end),
+        cmocka_unit_test_setup_teardown(pages_that_the_child_itself_purges_stay_its_own, begin, end),
         cmocka_unit_test_setup_teardown(no_live_block_loses_a_byte_whatever_comes_and_goes, begin,
                                         end),
     };
