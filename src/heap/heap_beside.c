@@ -2,7 +2,7 @@
 // Heap, beside a visitor: blocks for a thread that needs a free block of its slabs while another is
 // having the kernel take back pages of theirs (heap_gate.h). See heap.h.
 //
-// Such a visit takes some 10 us, or as long as the visitor has no processor: nobody waits for it
+// Such a visit takes 10 to 200 us, or as long as the visitor has no processor: nobody waits for it
 // who can have a block that lies in no slab. Not many that need slices of their own, each of which
 // costs some 64 KiB of addresses.
 #include "heap/heap.h"

@@ -44,7 +44,7 @@ enum heap_gate {
 // visitor is inside.
 MALLOW_INTERNAL bool heap_gate_answer(struct heap *heap);
 
-// The same; waits while a visitor is inside, some 10 us, or as long as that has no processor.
+// The same; waits while a visitor is inside, 10 to 200 us, or as long as that has no processor.
 MALLOW_INTERNAL void heap_gate_meet(struct heap *heap);
 
 // The thread has seen a visitor inside for long: opens the gate if there is no such thread, as in a
