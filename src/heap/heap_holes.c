@@ -14,7 +14,6 @@ enum {
     LOOK_SLACK_SLICES = 1024,
     LOOK_TRIES = 4,           // looks for whether a thread is asleep
     LOOK_MANY_HEAPS = 8,      // with fewer, it is not worth asking
-    HOLES_WAY_NS = 2000000,   // where a visit takes 10 to 200 us
 };
 
 static_assert(LOOK_GRACE_COARSE_MS >= MALLOW_GATE_GRACE_MS + 8, "two steps of the clock");
@@ -109,6 +108,7 @@ struct holes_place {
 struct holes_work {
     unsigned calls;
     size_t released_bytes;
+    bool in_the_way;
 };
 
 // Purges a hole of a slab whose heap is held; false: no call is left for it. The owner may be
@@ -242,13 +242,6 @@ static bool holes_word_held(struct heap_holes *holes, const struct heap_holes_wa
     return true;
 }
 
-// A thread that has needed blocks during a visit has had them beside its slabs, whose free blocks
-// nobody used meanwhile: so there is not one visit of a busy heap upon the other.
-static void holes_give_way(void) {
-    _Atomic(uint32_t) never = 0;
-    os_wait(&never, 0, HOLES_WAY_NS);
-}
-
 static bool holes_do_held(struct heap_holes *holes, const struct heap_holes_way *way,
                           const struct holes_place *place, holes_act *act,
                           struct holes_work *work) {
@@ -272,9 +265,7 @@ static bool holes_do_held(struct heap_holes *holes, const struct heap_holes_way 
     if (heap_gate_visit(heap, asked_before)) {
         done = act(holes, way, place, heap, work);
         heap_gate_end(heap);
-        if (heap_gate_was_in_the_way(heap)) {
-            holes_give_way();
-        }
+        work->in_the_way |= heap_gate_was_in_the_way(heap);
     }
     return done;
 }
@@ -490,7 +481,7 @@ static size_t holes_look_in(struct heap_holes *holes, const struct heap_holes_wa
             break; // it goes on here
         }
         pending_count += pending;
-        if (slabs != 0 && place.look->print != 0 && --slabs == 0) {
+        if (work->in_the_way || (slabs != 0 && place.look->print != 0 && --slabs == 0)) {
             end = at->slice; // and this one
         }
     }
@@ -501,7 +492,7 @@ MALLOW_INTERNAL struct heap_holes_result heap_holes_look(struct heap_holes *hole
                                                          const struct heap_holes_way *way,
                                                          size_t *position, size_t count) {
     struct arena_set *const arenas = holes->shared->arenas;
-    struct holes_work work = {way->calls, 0};
+    struct holes_work work = {way->calls, 0, false};
     size_t pending_count = 0;
     os_lock_take(&holes->lock);
     struct arena_place at = arena_idle_visit(arenas, position);
@@ -523,7 +514,8 @@ MALLOW_INTERNAL struct heap_holes_result heap_holes_look(struct heap_holes *hole
     }
     atomic_fetch_add_explicit(&arenas->purged_bytes, work.released_bytes, memory_order_relaxed);
     os_lock_drop(&holes->lock);
-    return (struct heap_holes_result){work.released_bytes, pending_count, work.calls == 0};
+    return (struct heap_holes_result){work.released_bytes, pending_count, work.calls == 0,
+                                      work.in_the_way};
 }
 
 MALLOW_INTERNAL void heap_holes_end(struct heap_holes *holes) {
@@ -540,7 +532,7 @@ MALLOW_INTERNAL void heap_holes_end(struct heap_holes *holes) {
 
 static struct heap_holes_result holes_whole_round(struct heap_holes *holes,
                                                   const struct heap_holes_way *way) {
-    struct heap_holes_result result = {0, 0, false};
+    struct heap_holes_result result = {0, 0, false, false};
     size_t slice = 0;
     heap_holes_begin(holes);
     for (size_t before = SIZE_MAX; slice != before;) {

@@ -32,6 +32,7 @@ struct heap_holes_result {
     size_t released_bytes;
     size_t pending_count; // slabs that a later look may have something to purge in
     bool stopped;         // the system calls were used up: the next look goes on there
+    bool in_the_way;      // a thread has needed blocks meanwhile, and had them beside its slabs
 };
 
 // How to look.
@@ -51,7 +52,8 @@ struct heap_holes_way {
 // that was not stopped, end. The lock is not held between.
 MALLOW_INTERNAL void heap_holes_begin(struct heap_holes *holes);
 // Looks at up to `count` slices of one arena from *position on (arena_idle_visit), which moves on,
-// until the system calls are used up: one for each hole, and one for an arena not seen before.
+// until the system calls are used up: one for each hole, and one for an arena not seen before. Ends
+// behind a slab at which it was in a thread's way.
 MALLOW_INTERNAL struct heap_holes_result heap_holes_look(struct heap_holes *holes,
                                                          const struct heap_holes_way *way,
                                                          size_t *position, size_t count);

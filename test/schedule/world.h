@@ -46,7 +46,6 @@ static bool world_purge(uintptr_t address, size_t bytes);
 #include "arena/huge_index.c"
 #include "arena/huge_cache.c"
 #include "arena/thin.c"
-static bool world_purge(uintptr_t address, size_t bytes);
 #define os_purge(os, address, bytes) ((void)(os), world_purge((address), (bytes)))
 #include "arena/thin_idle.c"
 #undef os_purge

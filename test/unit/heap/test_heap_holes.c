@@ -191,6 +191,44 @@ CASE(nor_does_a_visitor_that_a_fork_has_left_behind_keep_the_thread_out) {
     check_survivors();
 }
 
+static atomic_bool churn_ends;
+
+static void *churn(void *argument) {
+    heap_switch(world.heap);
+    while (!atomic_load(&churn_ends)) {
+        const uintptr_t block = heap_allocate(world.heap, 3000, false);
+        assert_true(heap_free(&world.shared, world.heap, block));
+    }
+    return argument;
+}
+
+// The look ends where it was in the way, has moved on, and has not waited: who looks decides that.
+CASE(a_look_says_that_it_was_in_a_threads_way_and_goes_on_behind) {
+    const struct heap_holes_way way = {.now_ms = clock_ms, .calls = UINT32_MAX};
+    bool met = false;
+    for (unsigned round = 0; round < 200 && !met; round++) {
+        pthread_t thread;
+        fill_and_thin(world.heap);
+        heap_gate_ask(world.heap);
+        heap_gate_enter(world.heap); // grants it
+        heap_gate_leave(world.heap);
+        atomic_store(&churn_ends, false);
+        assert_int_equal(pthread_create(&thread, NULL, churn, NULL), 0);
+        heap_holes_begin(&holes);
+        size_t slice = 0;
+        for (size_t before = SIZE_MAX; slice != before && !met;) {
+            before = slice;
+            met = heap_holes_look(&holes, &way, &slice, SIZE_MAX / 2).in_the_way;
+            assert_true(!met || slice > before);
+        }
+        heap_holes_end(&holes);
+        atomic_store(&churn_ends, true);
+        assert_int_equal(pthread_join(thread, NULL), 0);
+        check_survivors();
+    }
+    assert_true(met);
+}
+
 CASE(an_ended_threads_slabs_need_no_asking) {
     fill_and_thin(world.heap);
     heap_abandon(world.heap);
@@ -697,6 +735,8 @@ int main(void) {
         cmocka_unit_test_setup_teardown(another_threads_slabs_are_purged_after_asking_and_a_while,
                                         begin, end),
         cmocka_unit_test_setup_teardown(but_not_while_it_is_at_work, begin, end),
+        cmocka_unit_test_setup_teardown(a_look_says_that_it_was_in_a_threads_way_and_goes_on_behind,
+                                        begin, end),
         cmocka_unit_test_setup_teardown(
             nor_does_a_visitor_that_a_fork_has_left_behind_keep_the_thread_out, begin, end),
         cmocka_unit_test_setup_teardown(an_ended_threads_slabs_need_no_asking, begin, end),
