@@ -200,13 +200,16 @@ MALLOW_INLINE void resize_end_moved(struct process *process, enum heap_block_kin
 }
 
 // The same as a thread's first call. A block that is in no slab needs no heap: the next call makes
-// it. For others it is made, and a block of slices is had sooner than one of a slab that has to be
-// made for it.
+// it. One that belongs in a slab has slices of its own, once without a heap, and is then had sooner
+// than one of a slab that has to be made for it.
 static MALLOW_NOINLINE void *resize_malloc_first(size_t size) {
     struct process *const process = process_ready();
-    if (size > MALLOW_SLAB_BYTES_MAX && process->shared.reserve == NULL &&
+    const bool slab = size <= MALLOW_SLAB_BYTES_MAX;
+    if (!(slab && (heap_thread.apart | heap_thread.ended) != 0) &&
+        process->shared.reserve == NULL &&
         atomic_load_explicit(&process->os.charge.events, memory_order_relaxed) == 0) {
         const uintptr_t address = heap_allocate_apart(&process->shared, size);
+        heap_thread.apart = heap_thread.apart || slab;
         if (likely(address != 0)) {
             return (void *)address;
         }

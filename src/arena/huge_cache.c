@@ -217,6 +217,22 @@ MALLOW_INLINE void huge_room_align(struct huge_cache *cache, size_t bytes) {
     huge_cache_keep_loose(cache, (struct huge_mapping){start, next - start, HUGE_SEVERAL});
 }
 
+static void huge_cache_set_left(struct huge_cache *cache, uintptr_t address, size_t bytes) {
+    cache->left.address = address;
+    __atomic_store_n(&cache->left.bytes, bytes, __ATOMIC_RELAXED);
+}
+
+// Ends the room before a part of its address space that may be another's by now; what lies behind
+// that is left to a later call, or else forgotten.
+static void huge_room_lose(struct huge_cache *cache, size_t bytes) {
+    struct huge_room *const room = &cache->room;
+    const uintptr_t behind = room->tail + bytes;
+    if (cache->left.bytes == 0) {
+        huge_cache_set_left(cache, behind, room->end - behind);
+    }
+    room->end = room->tail;
+}
+
 // Moves a piece to the end of what is gathered, where there is room for it; false: it stays.
 static bool huge_room_move(struct huge_cache *cache, unsigned index) {
     struct huge_room *const room = &cache->room;
@@ -225,7 +241,7 @@ static bool huge_room_move(struct huge_cache *cache, unsigned index) {
     if (moved != OS_MOVED) {
         room->refused = true;
         if (moved == OS_TARGET_LOST) {
-            room->end = room->tail;
+            huge_room_lose(cache, piece.bytes);
         }
         return false;
     }
@@ -258,11 +274,6 @@ static bool huge_room_make(struct huge_cache *cache, size_t bytes) {
     cache->room.huge_from = 0;
     cache->room.whole_from = address;
     return true;
-}
-
-static void huge_cache_set_left(struct huge_cache *cache, uintptr_t address, size_t bytes) {
-    cache->left.address = address;
-    __atomic_store_n(&cache->left.bytes, bytes, __ATOMIC_RELAXED);
 }
 
 // Makes a room in place of one that is too small, whose address space is left to a later call.
@@ -435,7 +446,8 @@ static void huge_cache_miss(struct huge_cache *cache) {
 }
 
 // Out of the room, after a piece has been moved there if more is needed than is gathered.
-// `piece`: the best one for all of `bytes`, which is too small, or none.
+// `piece`: the best one for all of `bytes`, which is too small, or none. Address 0: a part of the
+// room has been lost, and there is not enough left.
 static struct huge_mapping huge_cache_take_gathered(struct huge_cache *cache, size_t bytes,
                                                     unsigned piece) {
     const struct huge_room *const room = &cache->room;
@@ -452,7 +464,9 @@ static struct huge_mapping huge_cache_take_gathered(struct huge_cache *cache, si
             if (gathered != 0) {
                 huge_room_align(cache, cache->pieces[best].bytes);
             }
-            (void)huge_room_move(cache, best);
+            if (!huge_room_move(cache, best) && room->end - room->front < bytes) {
+                return (struct huge_mapping){0, 0, HUGE_ONE};
+            }
         }
     }
     return huge_room_cut(cache, bytes);

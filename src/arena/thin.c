@@ -12,8 +12,10 @@ enum {
 };
 
 static const uint64_t thin_all_units = UINT64_MAX;
+static const uint32_t thin_all_places = (1U << THIN_KEPT_COUNT) - 1;
 
 static_assert(MALLOW_THIN_CLASS_COUNT < THIN_FREED, "a mark holds a class");
+static_assert(THIN_KEPT_COUNT <= 8 && THIN_UNIT_LINES <= 32, "masks of places and of lines");
 static_assert(THIN_UNIT_COUNT == 64, "free_units is 64 bits");
 
 static struct thin_slice *thin_of(const struct slab *slab) {
@@ -247,10 +249,14 @@ MALLOW_INTERNAL void thin_leave(struct thin_set *set, struct thin_unit *unit) {
     if (slice != NULL && unit->bump != unit->end) {
         const size_t index = (unit->bump - slice->address) / THIN_UNIT_BYTES;
         os_lock_take(&set->lock);
-        if (set->kept_count < THIN_KEPT_COUNT &&
+        if (set->kept_places != thin_all_places &&
             atomic_load_explicit(&slice->live_count[index], memory_order_relaxed) > 1) {
-            set->kept[set->kept_count] = *unit;
-            __atomic_store_n(&set->kept_count, set->kept_count + 1, __ATOMIC_RELAXED);
+            const unsigned place = bits_lowest(~set->kept_places);
+            const size_t lines = (unit->end - unit->bump) / MALLOW_CACHE_LINE;
+            set->kept[place] = *unit;
+            set->kept_places |= 1U << place;
+            set->kept_with[lines] |= (uint8_t)(1U << place);
+            __atomic_store_n(&set->kept_lines, set->kept_lines | 1U << lines, __ATOMIC_RELAXED);
             *unit = (struct thin_unit){NULL, 0, 0};
         }
         os_lock_drop(&set->lock);
@@ -258,15 +264,25 @@ MALLOW_INTERNAL void thin_leave(struct thin_set *set, struct thin_unit *unit) {
     thin_close(set, unit);
 }
 
-// The last that has `bytes` left, taken off the list; none: all zero.
+// Numbers of lines with which `bytes` fit into a unit that is kept, mask.
+static uint32_t thin_kept_lines(const struct thin_set *set, size_t bytes) {
+    const size_t least = (bytes + MALLOW_CACHE_LINE - 1) / MALLOW_CACHE_LINE;
+    return __atomic_load_n(&set->kept_lines, __ATOMIC_RELAXED) & (uint32_t)-1 << least;
+}
+
+// Taken out of its place; none: all zero.
 static MALLOW_NOINLINE struct thin_unit thin_unkeep(struct thin_set *set, size_t bytes) {
     struct thin_unit unit = {NULL, 0, 0};
     os_lock_take(&set->lock);
-    for (unsigned i = set->kept_count; i-- > 0 && unit.slice == NULL;) {
-        if (set->kept[i].end - set->kept[i].bump >= bytes) {
-            unit = set->kept[i];
-            set->kept[i] = set->kept[set->kept_count - 1];
-            __atomic_store_n(&set->kept_count, set->kept_count - 1, __ATOMIC_RELAXED);
+    const uint32_t fit = thin_kept_lines(set, bytes);
+    if (fit != 0) {
+        const unsigned lines = bits_lowest(fit);
+        const unsigned place = bits_lowest(set->kept_with[lines]);
+        unit = set->kept[place];
+        set->kept_places &= ~(1U << place);
+        set->kept_with[lines] &= (uint8_t)~(1U << place);
+        if (set->kept_with[lines] == 0) {
+            __atomic_store_n(&set->kept_lines, set->kept_lines & ~(1U << lines), __ATOMIC_RELAXED);
         }
     }
     os_lock_drop(&set->lock);
@@ -274,7 +290,7 @@ static MALLOW_NOINLINE struct thin_unit thin_unkeep(struct thin_set *set, size_t
 }
 
 MALLOW_INTERNAL bool thin_resume(struct thin_set *set, struct thin_unit *unit, size_t bytes) {
-    if (__atomic_load_n(&set->kept_count, __ATOMIC_RELAXED) == 0) {
+    if (thin_kept_lines(set, bytes) == 0) {
         return false; // or one is just being kept
     }
     *unit = thin_unkeep(set, bytes);

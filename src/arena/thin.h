@@ -21,6 +21,7 @@
 #define THIN_UNIT_COUNT (MALLOW_SLICE_BYTES / THIN_UNIT_BYTES)
 #define THIN_GRANULE_COUNT (MALLOW_SLICE_BYTES >> MALLOW_GRANULE_SHIFT)
 #define THIN_BLOCK_BYTES_MAX ((size_t)512)
+#define THIN_UNIT_LINES (THIN_UNIT_BYTES / MALLOW_CACHE_LINE)
 #define THIN_KEPT_COUNT 8U
 #define THIN_RUN_BYTES_MAX ((size_t)4096) // = MALLOW_THIN_CLASS_COUNT classes
 
@@ -59,7 +60,9 @@ struct thin_leaving {
 struct thin_set {
     struct arena_set *arenas;
     struct os_lock lock;
-    unsigned kept_count;          // written under lock, read by any
+    uint32_t kept_lines;          // bit n: one has n lines left; written under lock, read by any
+    uint32_t kept_places;         // in use, mask; under lock
+    uint8_t kept_with[THIN_UNIT_LINES];     // places by lines left, masks; under lock
     struct thin_unit kept[THIN_KEPT_COUNT]; // what ended threads had open; under lock
     struct thin_slice *available; // slices with a free unit; under lock
     struct thin_slice *recycled;  // structures without a slice; under lock
@@ -89,7 +92,7 @@ MALLOW_INTERNAL void thin_close(struct thin_set *set, struct thin_unit *unit);
 // other use, it is kept for a thread that begins; but no more than THIN_KEPT_COUNT.
 MALLOW_INTERNAL void thin_leave(struct thin_set *set, struct thin_unit *unit);
 
-// Opens one that is kept and has `bytes` left; false: there is none.
+// Opens the one of those kept that has the least left of at least `bytes`; false: there is none.
 MALLOW_INTERNAL bool thin_resume(struct thin_set *set, struct thin_unit *unit, size_t bytes);
 
 // A block of a class of at most THIN_BLOCK_BYTES_MAX from an open unit; 0 if it does not fit.

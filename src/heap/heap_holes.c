@@ -488,6 +488,16 @@ static size_t holes_look_in(struct heap_holes *holes, const struct heap_holes_wa
     return pending_count;
 }
 
+// Of two who look in turn, one may have read the clock long before its look. What is noted is never
+// of an earlier time than what was noted before: so "asleep since it rests" is what it says.
+static struct heap_holes_way holes_now_locked(struct heap_holes *holes,
+                                              const struct heap_holes_way *way) {
+    struct heap_holes_way now = *way;
+    now.now_ms = bits_max(way->now_ms, holes->latest_ms);
+    holes->latest_ms = now.now_ms;
+    return now;
+}
+
 MALLOW_INTERNAL struct heap_holes_result heap_holes_look(struct heap_holes *holes,
                                                          const struct heap_holes_way *way,
                                                          size_t *position, size_t count) {
@@ -495,6 +505,7 @@ MALLOW_INTERNAL struct heap_holes_result heap_holes_look(struct heap_holes *hole
     struct holes_work work = {way->calls, 0, false};
     size_t pending_count = 0;
     os_lock_take(&holes->lock);
+    const struct heap_holes_way now = holes_now_locked(holes, way);
     struct arena_place at = arena_idle_visit(arenas, position);
     if (at.arena != NULL) {
         const size_t before = at.slice;
@@ -505,7 +516,7 @@ MALLOW_INTERNAL struct heap_holes_result heap_holes_look(struct heap_holes *hole
         const size_t committed =
             __atomic_load_n(&at.arena->committed_slices, __ATOMIC_ACQUIRE);
         const size_t last = bits_min(committed, holes_look_count(at.arena));
-        pending_count += holes_look_in(holes, way, &at, bits_min(before + count, last), &work);
+        pending_count += holes_look_in(holes, &now, &at, bits_min(before + count, last), &work);
         *position += at.slice - before;
         if (at.slice >= last && last < committed) {
             *position = at.beyond; // there are no notes of the rest

@@ -25,6 +25,7 @@ struct heap_holes {
     struct heap_shared *shared;
     struct os_lock lock; // around the round and all notes; ranks above the arenas' locks
     uint32_t round;
+    uint64_t latest_ms;  // of the looks so far; under lock
 };
 
 // What looking at some slabs has come to.
@@ -37,7 +38,7 @@ struct heap_holes_result {
 
 // How to look.
 struct heap_holes_way {
-    uint64_t now_ms;          // of a clock that does not go back
+    uint64_t now_ms;          // of a clock that does not go back, when the look begins or before
     const struct heap *mine;  // the calling thread's heap, in no other use now; or NULL
     uint32_t visitor;         // the calling thread, by the kernel; 0: not known
     unsigned patience;        // looks for which a slab must have stayed as it is

@@ -131,7 +131,7 @@ static bool heap_is_freed_elsewhere(const struct slab_remote *remote, size_t cap
 // it is still on top.
 static void heap_unpost(struct heap *heap, struct slab_remote *remote) {
     struct slab_remote *top = remote;
-    if (atomic_load_explicit(&heap->ready, memory_order_acquire) == remote &&
+    if (atomic_load_explicit(&heap->ready, memory_order_seq_cst) == remote &&
         atomic_compare_exchange_strong_explicit(
             &heap->ready, &top, atomic_load_explicit(&remote->next_posted, memory_order_relaxed),
             memory_order_seq_cst, memory_order_relaxed)) {
@@ -222,8 +222,12 @@ static MALLOW_NOINLINE struct heap *heap_forget_post(struct slab *slab,
 }
 
 // Brings a claimed post to the heap that owns the slab now.
+// The owner after the exchange that claimed it: who gives the slab up writes the owner, and then
+// looks whether it is posted.
 MALLOW_INLINE struct heap *heap_route_post(struct slab *slab, struct slab_remote *remote) {
-    struct heap *const owner = (struct heap *)slab_owner_heap(slab);
+    struct heap *const owner =
+        (struct heap *)(atomic_load_explicit(&slab->owner, memory_order_seq_cst) &
+                        ~SLAB_OWNER_FLAGS);
     if (unlikely(owner == NULL)) {
         return heap_forget_post(slab, remote);
     }

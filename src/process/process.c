@@ -253,7 +253,6 @@ MALLOW_INTERNAL void process_leave(struct heap *heap) {
 MALLOW_INTERNAL size_t process_collect(bool force) {
     struct process *const process = process_ready();
     struct heap *const heap = process_enter();
-    size_t released = 0;
     if (process->os.sealed) { // nothing is to be given back, and no lock to be taken
         if (heap != NULL) {
             while (heap_drain(heap, MALLOW_DRAIN_BUDGET, true) > 0) {
@@ -268,9 +267,12 @@ MALLOW_INTERNAL size_t process_collect(bool force) {
         if (force) {
             heap_release_spare(heap);
         }
-        released = heap_holes_collect(&process->worker.holes, heap, worker_now_ms, NULL);
         process_leave(heap);
     }
+    // The heap of threads that have ended is visited as any other is: a fork that waits for who
+    // holds it has the lock that this waits for.
+    size_t released =
+        heap_holes_collect(&process->worker.holes, heap_current(), worker_now_ms, NULL);
     (void)thin_idle_look(&process->thins, true);
     released += thin_idle_purge(&process->thins, UINT32_MAX);
     return released + huge_purge_all(&process->huges) + arena_purge_all(&process->arenas);

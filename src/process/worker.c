@@ -37,18 +37,24 @@ static void worker_bar(struct worker *worker) {
 
 // ---- The thread ---------------------------------------------------------------------------------
 
-// Ends the thread's time unless somebody waits for it, or there is work again. `hurried`: even
-// then, and what it knows of slabs is left to who comes next.
+static bool worker_has_work(const struct worker *worker) {
+    return atomic_load_explicit(&worker->os->work, memory_order_seq_cst) != 0;
+}
+
+// Ends the thread's time unless somebody waits for it, or there is work again, which may come up
+// until the last moment. `hurried`: even then, and what it knows of slabs is left to the next one.
 static bool worker_leave(struct worker *worker, bool hurried) {
     os_lock_take(&worker->lock);
-    const bool leaves =
-        worker_is_running(worker) &&
-        (hurried || atomic_load_explicit(&worker->os->work, memory_order_relaxed) == 0);
+    bool leaves = worker_is_running(worker) && (hurried || !worker_has_work(worker));
     if (leaves) {
         if (!hurried) {
             heap_holes_forget(&worker->holes);
         }
-        atomic_store_explicit(&worker->state, WORKER_NONE, memory_order_release);
+        atomic_store_explicit(&worker->state, WORKER_NONE, memory_order_seq_cst);
+        if (!hurried && worker_has_work(worker)) {
+            atomic_store_explicit(&worker->state, WORKER_RUNNING, memory_order_release);
+            leaves = false;
+        }
     }
     os_lock_drop(&worker->lock);
     return leaves;

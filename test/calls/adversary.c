@@ -292,9 +292,9 @@ static const struct program {
     {"trades", adversary_trades},     {"crowd", adversary_crowd},
     {"posts", adversary_posts},       {"rows", adversary_rows}, // each by itself alone, if it is named
     {"actors", adversary_actors},     // likewise, with several seeds
-    {"helper", adversary_helper},
+    {"mortals", adversary_mortals},   {"helper", adversary_helper},
 };
-enum { PROGRAM_COUNT = sizeof programs / sizeof programs[0], ALL_COUNT = PROGRAM_COUNT - 4 };
+enum { PROGRAM_COUNT = sizeof programs / sizeof programs[0], ALL_COUNT = PROGRAM_COUNT - 5 };
 
 // Before any library's constructor: the first call of the process, which sets the allocator up.
 static void first_call(int count, char **arguments, char **environment) {

@@ -73,5 +73,6 @@ void adversary_posts(void);
 void adversary_trades(void);
 void adversary_rows(void);
 void adversary_actors(void);
+void adversary_mortals(void);
 
 #endif

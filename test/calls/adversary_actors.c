@@ -185,7 +185,24 @@ struct play {
     size_t weights[BURST_REPLACE + 1];
     size_t lives; // bursts, about; 0: for ever
     unsigned call;
+    size_t sizes[SIZES]; // of all bursts
+    size_t size_count;   // 0: each draws its own
 };
+
+// The largest of them.
+static size_t burst_draw_sizes(struct burst *burst, const struct play *play) {
+    const size_t last = random_size(64, play->size_max);
+    burst->size_count = play->size_count;
+    if (play->size_count == 0) {
+        burst->size_count = 1 + random_below(SIZES);
+    }
+    size_t most = 0;
+    for (size_t i = 0; i < burst->size_count; i++) {
+        burst->sizes[i] = play->size_count == 0 ? random_size(16, last) : play->sizes[i];
+        most = burst->sizes[i] > most ? burst->sizes[i] : most;
+    }
+    return most;
+}
 
 static struct burst play_burst(const struct play *play) {
     struct burst burst = {.group = &groups[random_below(GROUPS)], .call = play->call};
@@ -197,13 +214,7 @@ static struct burst play_burst(const struct play *play) {
     while (choice >= play->weights[burst.kind]) {
         choice -= play->weights[burst.kind++];
     }
-    const size_t last = random_size(64, play->size_max);
-    burst.size_count = 1 + random_below(SIZES);
-    size_t most = 0;
-    for (size_t i = 0; i < burst.size_count; i++) {
-        burst.sizes[i] = random_size(16, last);
-        most = burst.sizes[i] > most ? burst.sizes[i] : most;
-    }
+    const size_t most = burst_draw_sizes(&burst, play);
     burst.spread = random_below(2) == 0 ? 0 : random_below(most);
     burst.alignment = (size_t)16 << random_below(17);
     const size_t fit = 4 * MIB / (most + burst.spread) + 1;
@@ -215,13 +226,8 @@ static struct burst play_burst(const struct play *play) {
     return burst;
 }
 
-void adversary_actors(void) {
+static struct play play_draw(void) {
     static const size_t size_max[] = {KIB, 64 * KIB, MIB, 4 * MIB, 32 * MIB};
-    phase("actors, in turn", false);
-    for (size_t i = 0; i < GROUPS; i++) {
-        groups[i].blocks = array_make(GROUP_BLOCKS);
-        groups[i].sizes = (size_t *)array_make(GROUP_BLOCKS);
-    }
     struct play play = {.actors = random_below(random_below(3) == 0 ? ACTORS : 8)};
     play.size_max = size_max[random_below(5)];
     play.burst_max = random_size(16, GROUP_BLOCKS);
@@ -231,16 +237,24 @@ void adversary_actors(void) {
     for (size_t i = 0; i <= BURST_REPLACE; i++) {
         play.weights[i] = random_below(4) + (i <= BURST_GIVE ? 1 : 0);
     }
+    return play;
+}
+
+static void play_run(const struct play *play) {
+    for (size_t i = 0; i < GROUPS; i++) {
+        groups[i].blocks = array_make(GROUP_BLOCKS);
+        groups[i].sizes = (size_t *)array_make(GROUP_BLOCKS);
+    }
     for (size_t i = 0; i < scaled(BURSTS); i++) {
-        const struct burst burst = play_burst(&play);
-        const size_t index = random_below(play.actors + 1);
+        const struct burst burst = play_burst(play);
+        const size_t index = random_below(play->actors + 1);
         if (index == 0) {
             burst_run(&burst);
         } else {
             actor_run(&actors[index - 1], &burst);
         }
-        if (play.lives != 0 && play.actors != 0 && random_below(play.lives) == 0) {
-            actor_leave(&actors[random_below(play.actors)]);
+        if (play->lives != 0 && play->actors != 0 && random_below(play->lives) == 0) {
+            actor_leave(&actors[random_below(play->actors)]);
         }
     }
     for (size_t i = 0; i < GROUPS; i++) {
@@ -251,4 +265,25 @@ void adversary_actors(void) {
     for (size_t i = 0; i < ACTORS; i++) {
         actor_leave(&actors[i]);
     }
+}
+
+void adversary_actors(void) {
+    phase("actors, in turn", false);
+    const struct play play = play_draw();
+    play_run(&play);
+}
+
+// Their blocks are of the same sizes throughout, so that those who come want what those who have ended
+// left, while others still free it.
+void adversary_mortals(void) {
+    phase("actors that end, of few sizes", false);
+    struct play play = play_draw();
+    play.actors = 1 + random_below(random_below(2) == 0 ? ACTORS : 8);
+    play.lives = 1 + random_below(8);
+    play.size_count = 1 + random_below(SIZES);
+    const size_t last = random_size(64, 32 * KIB);
+    for (size_t i = 0; i < play.size_count; i++) {
+        play.sizes[i] = random_size(16, last);
+    }
+    play_run(&play);
 }

@@ -47,7 +47,8 @@ static void *other_thread(void *unused)
 static size_t load_size(void)
 {
     switch (chance_below(&chance, 16)) {
-    case 0: return chance_below(&chance, 3 * MIB);
+    case 0: // the largest are put together out of several that were freed
+        return chance_below(&chance, chance_below(&chance, 3) == 0 ? 20 * MIB : 3 * MIB);
     case 1:
     case 2: return chance_below(&chance, 400 * KIB);
     case 3:

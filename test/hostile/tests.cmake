@@ -33,6 +33,13 @@ mallow_preloaded(hostile.unmade_key "check;native" hostile/unmade_key.c)
 mallow_preloaded(hostile.strict_sandbox "check;native" hostile/strict_sandbox.c)
 mallow_preloaded(hostile.mappings_used_up "check;native" hostile/mappings_used_up.c)
 
+mallow_program(calls_refused hostile/calls_refused.c)
+foreach(calls "mremap" "munmap" "mremap;munmap;madvise")
+    string(REPLACE ";" "_" name "${calls}")
+    mallow_add(hostile.calls_refused_${name} "${hostile}" calls_refused ${calls})
+    set_tests_properties(hostile.calls_refused_${name} PROPERTIES ENVIRONMENT "${preload}")
+endforeach()
+
 mallow_program(hard_limit hostile/hard_limit.c)
 mallow_add(hostile.hard_limit "${hostile}" hard_limit 64)
 set_tests_properties(hostile.hard_limit PROPERTIES ENVIRONMENT "${preload};MALLOW_LIMIT=64M")

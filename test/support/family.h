@@ -36,6 +36,7 @@
 #define fam_strdup mw_strdup
 #define fam_strndup mw_strndup
 #define fam_realpath mw_realpath
+#define fam_trim() ((void)mw_collect(true))
 
 #else
 
@@ -71,6 +72,7 @@ extern size_t malloc_good_size(size_t size) __attribute__((weak));
 #define fam_strdup strdup
 #define fam_strndup strndup
 #define fam_realpath realpath
+#define fam_trim() ((void)malloc_trim(0))
 
 #endif
 

@@ -265,6 +265,63 @@ static void forks_beside_threads_that_read_and_flush_streams(void **state)
     }
 }
 
+// ---- Threads that end ------------------------------------------------------------------------------
+
+// Their destructors are called after ours, which has handed the heap on: what they ask for is done with
+// a heap that all such threads share.
+static pthread_key_t end_key;
+
+static void trim_at_the_end(void *value)
+{
+    const uintptr_t round = (uintptr_t)value;
+    if (round < 4) {
+        pthread_setspecific(end_key, (void *)(round + 1));
+    }
+    fam_free(fam_malloc(100));
+    fam_trim();
+}
+
+static void *end_soon(void *argument)
+{
+    fam_free(fam_malloc(100));
+    pthread_setspecific(end_key, (void *)1);
+    return argument;
+}
+
+static void *end_again_and_again(void *argument)
+{
+    while (!atomic_load_explicit(&busy_stop, memory_order_relaxed)) {
+        pthread_t thread;
+        CHECK(pthread_create(&thread, NULL, end_soon, NULL) == 0, "pthread_create");
+        pthread_join(thread, NULL);
+    }
+    return argument;
+}
+
+static void forks_beside_threads_that_trim_as_they_end(void **state)
+{
+    (void)state;
+    pthread_t thread;
+    CHECK(pthread_key_create(&end_key, trim_at_the_end) == 0, "pthread_key_create");
+    atomic_store(&busy_stop, false);
+    CHECK(pthread_create(&thread, NULL, end_again_and_again, NULL) == 0, "pthread_create");
+    fflush(NULL);
+    for (size_t number = 0; number < SCALED((size_t)FORKS); number++) {
+        const pid_t child = fork();
+        if (child == 0) {
+            alarm(CHILD_SECONDS);
+            fam_free(fam_malloc(1000));
+            fam_trim();
+            _exit(0);
+        }
+        CHECK(child > 0, "fork %zu", number);
+        expect_clean_exit(child);
+    }
+    atomic_store(&busy_stop, true);
+    pthread_join(thread, NULL);
+    pthread_key_delete(end_key);
+}
+
 // ---- No handlers -----------------------------------------------------------------------------------
 
 // _Fork runs no handlers at all: the child of a single-threaded moment must still allocate.
@@ -292,6 +349,7 @@ int main(void)
         cmocka_unit_test(four_hundred_forks_beside_busy_threads),
         cmocka_unit_test(fork_handlers_may_allocate),
         cmocka_unit_test(forks_beside_threads_that_read_and_flush_streams),
+        cmocka_unit_test(forks_beside_threads_that_trim_as_they_end),
     };
     return suite_run(tests);
 }

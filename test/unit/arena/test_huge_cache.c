@@ -536,6 +536,23 @@ static void make_room_and_piece(size_t bytes) {
     assert_int_equal(set->cache.bytes, bytes);
 }
 
+// The kernel refuses a move before it has unmapped the target, as where there are as many mappings
+// as it allows: here because the piece begins with a hole.
+CASE(what_cannot_be_moved_to_the_room_is_not_counted_as_there) {
+    make_room_and_piece(5 * MIB);
+    struct huge_room *const room = &set->cache.room;
+    const uintptr_t hole = set->cache.pieces[huge_index_best(set->cache.index, set->cache.pieces, 1)].address;
+    assert_int_equal(munmap((void *)hole, MIB), 0);
+    room->end = room->tail + 9 * (size_t)MIB;
+    const uintptr_t fence = room->end;
+    for (size_t bytes = 8 * (size_t)MIB; bytes < 11 * (size_t)MIB; bytes += MIB) {
+        const uintptr_t block = huge_take(set, bytes, 1, false);
+        assert_true(block >= fence || block + bytes <= fence);
+        assert_true(room->front <= room->tail && room->tail <= room->end && room->refused);
+    }
+    (void)mmap((void *)hole, MIB, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0);
+}
+
 // Faults of a few pages are saved where it is put together, and all of it is copied when it grows.
 CASE(a_large_block_is_not_put_together_for_the_sake_of_a_few_pages) {
     make_room_and_piece(7 * MIB);
@@ -771,6 +788,7 @@ int main(void) {
         HUGE_CASE(a_zeroed_block_is_zero_even_when_the_cache_holds_a_written_one),
         HUGE_CASE(what_is_cached_and_not_needed_for_two_intervals_is_idle),
         HUGE_CASE(idle_mappings_are_given_back_in_parts_and_the_rest_serves_on),
+        HUGE_CASE(what_cannot_be_moved_to_the_room_is_not_counted_as_there),
         HUGE_CASE(a_large_block_is_not_put_together_for_the_sake_of_a_few_pages),
         HUGE_CASE(for_an_eighth_of_its_pages_it_is),
         HUGE_CASE(what_is_gathered_is_idle_and_given_back_too),

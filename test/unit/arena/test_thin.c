@@ -352,6 +352,39 @@ CASE(a_unit_that_is_of_no_more_use_is_not_kept) {
     assert_int_equal(set->available->free_units, UINT64_MAX);
 }
 
+CASE(of_those_kept_the_one_that_fits_best_is_gone_on_with) {
+    static const size_t taken[] = {512, 16, 512, 256}; // left: 512, all but a line, 512, 768
+    struct thin_unit units[4];
+    uintptr_t blocks[4];
+    for (unsigned i = 0; i < 4; i++) {
+        assert_true(thin_open(set, &units[i]));
+        blocks[i] = take(&units[i], taken[i]);
+    }
+    for (unsigned i = 0; i < 4; i++) {
+        thin_leave(set, &units[i]);
+    }
+    struct thin_unit unit;
+    assert_true(thin_resume(set, &unit, 513)); // 768
+    assert_int_equal(unit.end - unit.bump, 768);
+    thin_leave(set, &unit);
+    for (unsigned i = 0; i < 2; i++) {
+        assert_true(thin_resume(set, &unit, 512));
+        assert_int_equal(unit.end - unit.bump, 512);
+        thin_close(set, &unit);
+    }
+    assert_true(thin_resume(set, &unit, 769));
+    assert_int_equal(unit.end - unit.bump, 1024 - MALLOW_CACHE_LINE);
+    thin_close(set, &unit);
+    assert_false(thin_resume(set, &unit, 769));
+    assert_true(thin_resume(set, &unit, 0));
+    thin_close(set, &unit);
+    assert_false(thin_resume(set, &unit, 0));
+    for (unsigned i = 0; i < 4; i++) {
+        assert_true(give(blocks[i]));
+    }
+    assert_int_equal(set->available->free_units, UINT64_MAX);
+}
+
 CASE(no_more_units_are_kept_than_stated) {
     struct thin_unit units[THIN_KEPT_COUNT + 2];
     uintptr_t blocks[THIN_KEPT_COUNT + 2];
@@ -388,6 +421,7 @@ int main(void) {
         THIN_CASE(blocks_of_several_heaps_keep_their_contents_and_never_overlap),
         THIN_CASE(what_an_ended_thread_had_open_is_gone_on_with),
         THIN_CASE(a_unit_that_is_of_no_more_use_is_not_kept),
+        THIN_CASE(of_those_kept_the_one_that_fits_best_is_gone_on_with),
         THIN_CASE(no_more_units_are_kept_than_stated),
         THIN_CASE(of_several_threads_that_free_the_same_block_one_succeeds),
     };

@@ -341,6 +341,58 @@ CASE(and_wholly_if_it_is_seen_asleep_after_that) {
     assert_int_equal(round_of(NULL, 2).pending_count, 0);
 }
 
+// Two whose rounds lie across each other, as of the background thread and of malloc_trim: what the
+// one notes is not taken for earlier, or later, than it was.
+CASE(what_was_seen_before_it_rests_does_not_count_for_another_visitor_either) {
+    enum { OTHERS = 60 };
+    (void)fill_and_free(SMALLS);
+    many_heaps();
+    rounds(3);
+    for (unsigned i = 0; i < OTHERS; i++) {
+        blocks[i] = heap_allocate(world.heap, SMALL / 2, false);
+        memset((void *)blocks[i], 7, SMALL / 2);
+    }
+    for (unsigned i = 0; i < OTHERS - 1; i++) {
+        free_block(blocks[i]);
+    }
+    struct slab *const rested = heap_current_slab(world.heap, size_class_of(SMALL / 2));
+    clock_ms += 1000;
+    struct heap_holes_way trim = {.now_ms = clock_ms, .calls = UINT32_MAX};
+    const struct heap_holes_way worker = {.now_ms = clock_ms + 50, .calls = UINT32_MAX,
+                                          .patience = 2, .is_asleep = everybody_is_asleep};
+    size_t positions[2] = {0, 0};
+    heap_holes_begin(&holes);
+    heap_holes_begin(&holes);
+    asked_count = 0;
+    (void)heap_holes_look(&holes, &worker, &positions[0], SIZE_MAX / 2);
+    assert_int_equal(asked_count, 1);
+    (void)heap_holes_look(&holes, &trim, &positions[1], SIZE_MAX / 2);
+    assert_true(heap_is_resting(world.heap, rested->class_index));
+    heap_holes_end(&holes);
+    trim.now_ms += 200;
+    positions[1] = 0;
+    heap_holes_begin(&holes);
+    (void)heap_holes_look(&holes, &trim, &positions[1], SIZE_MAX / 2);
+    heap_holes_end(&holes);
+    uintptr_t taken = 0; // by a malloc that was under way before it was put to rest
+    assert_true(slab_take(rested, &taken));
+    assert_int_equal(*(unsigned char *)taken, 7);
+}
+
+CASE(who_began_before_a_heap_was_asked_waits_for_it_all_the_same) {
+    fill_and_thin(world.heap);
+    clock_ms += 1000;
+    const struct heap_holes_way early = {.now_ms = clock_ms, .calls = UINT32_MAX};
+    const struct heap_holes_way late = {.now_ms = clock_ms + 100, .calls = UINT32_MAX};
+    size_t positions[2] = {0, 0};
+    heap_holes_begin(&holes);
+    heap_holes_begin(&holes);
+    assert_int_equal(heap_holes_look(&holes, &late, &positions[0], SIZE_MAX / 2).released_bytes, 0);
+    assert_int_equal(atomic_load(&world.heap->visit), GATE_ASKED);
+    assert_int_equal(heap_holes_look(&holes, &early, &positions[1], SIZE_MAX / 2).released_bytes, 0);
+    heap_holes_end(&holes);
+}
+
 CASE(or_in_a_few_looks_more_and_then_no_longer) {
     const struct slab *const slab = fill_and_free(SMALLS);
     many_heaps();
@@ -719,6 +771,8 @@ int main(void) {
         cmocka_unit_test_setup_teardown(
             a_sleeping_threads_word_goes_but_for_what_a_malloc_under_way_may_take, begin, end),
         cmocka_unit_test_setup_teardown(and_wholly_if_it_is_seen_asleep_after_that, begin, end),
+        cmocka_unit_test_setup_teardown(what_was_seen_before_it_rests_does_not_count_for_another_visitor_either, begin, end),
+        cmocka_unit_test_setup_teardown(who_began_before_a_heap_was_asked_waits_for_it_all_the_same, begin, end),
         cmocka_unit_test_setup_teardown(or_in_a_few_looks_more_and_then_no_longer, begin, end),
         cmocka_unit_test_setup_teardown(few_heaps_are_not_worth_asking_for, begin, end),
         cmocka_unit_test_setup_teardown(a_malloc_that_was_under_way_finds_its_block_as_it_left_it,
