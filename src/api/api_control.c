@@ -68,16 +68,33 @@ MALLOW_INTERNAL bool api_control_set_mmap_threshold(long bytes) {
     return true;
 }
 
+// A signal handler that has interrupted a call of ours does not wait for our thread: it ends when
+// it next looks, as where the library is linked in (preload_identity.c).
+static void control_stop_for_good(struct process *process) {
+    if (process_is_interrupted(process)) {
+        atomic_store_explicit(&process->worker.barred, true, memory_order_relaxed);
+    } else {
+        worker_stop(&process->worker, true);
+    }
+}
+
 MALLOW_INTERNAL void api_sandbox_begins(void) {
-    worker_stop(&process_ready()->worker, true);
+    control_stop_for_good(process_ready());
 }
 
 MALLOW_INTERNAL void api_parting_begins(void) {
-    worker_part(&process_ready()->worker);
+    struct process *const process = process_ready();
+    if (!process_is_interrupted(process)) {
+        worker_part(&process->worker);
+    }
 }
 
+// What the call has interrupted is the same as when it began.
 MALLOW_INTERNAL void api_parting_ends(void) {
-    worker_rejoin(&process_ready()->worker);
+    struct process *const process = process_ready();
+    if (!process_is_interrupted(process)) {
+        worker_rejoin(&process->worker);
+    }
 }
 
 // In a child by vfork nothing is done: the memory is its parent's. One by a bare clone, where no
@@ -90,7 +107,8 @@ static bool control_owns_memory(const struct process *process) {
 
 MALLOW_INTERNAL void api_confinement_begins(size_t limit) {
     struct process *const process = process_ready();
-    if (process->os.sealed || !control_owns_memory(process) || !os_confine(&process->os, limit)) {
+    if (process->os.sealed || process_is_interrupted(process) || !control_owns_memory(process) ||
+        !os_confine(&process->os, limit)) {
         return;
     }
     huge_confine(&process->huges);
@@ -107,6 +125,9 @@ MALLOW_INTERNAL void api_confinement_begins(size_t limit) {
 }
 
 MALLOW_INTERNAL void api_locking_begins(void) {
-    worker_stop(&process_ready()->worker, true); // the kernel purges no locked page
-    huge_lock_begins(&process_ready()->huges);
+    struct process *const process = process_ready();
+    control_stop_for_good(process); // the kernel purges no locked page
+    if (!process_is_interrupted(process)) {
+        huge_lock_begins(&process->huges);
+    }
 }

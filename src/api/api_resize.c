@@ -262,6 +262,19 @@ MALLOW_INLINE void *resize_allocate(enum heap_block_kind kind, size_t size,
     return moved;
 }
 
+// No memory to move to: a block that is large enough stays where it is, so that making one smaller
+// never fails.
+static MALLOW_COLD void *resize_stay(const struct heap_block *found, void *block, size_t size,
+                                     struct api_layout layout, bool zeroed) {
+    if (size > found->usable_bytes || !resize_is_aligned(block, layout)) {
+        return NULL;
+    }
+    if (zeroed) {
+        api_zero_resized(block, found->usable_bytes, found->usable_bytes, size);
+    }
+    return block;
+}
+
 // Both below, of which the first knows what most calls ask for.
 MALLOW_INLINE void *resize_any(void *block, size_t size, struct api_layout layout, bool zeroed,
                                size_t usable_bytes) {
@@ -309,11 +322,12 @@ MALLOW_INLINE void *resize_any(void *block, size_t size, struct api_layout layou
         return kept;
     }
     void *const moved = resize_allocate(found.kind, size, layout, zeroed);
-    if (moved != NULL) {
-        memcpy(moved, block, bits_min(found.usable_bytes, size));
-        resize_free(process, &found, block, entries);
-        resize_end_moved(process, found.kind, entries);
+    if (unlikely(moved == NULL)) {
+        return resize_stay(&found, block, size, layout, zeroed);
     }
+    memcpy(moved, block, bits_min(found.usable_bytes, size));
+    resize_free(process, &found, block, entries);
+    resize_end_moved(process, found.kind, entries);
     return moved;
 }
 

@@ -14,6 +14,7 @@
 
 #include "base/bits.h"
 #include "base/compiler.h"
+#include "os/fatal.h"
 #include "os/os_syscall.h"
 
 // Older headers lack these; the numbers are the kernel's interface.
@@ -130,8 +131,26 @@ MALLOW_INTERNAL void os_leave_undumped(struct os *os, uintptr_t address, size_t 
     (void)os_syscall6(SYS_madvise, (long)address, (long)bytes, MADV_DONTDUMP, 0, 0, 0);
 }
 
+// The kernel has failed, and may have unmapped what was there before it did. What is mapped there
+// now may then be what another thread has just got: a hole is filled, but nothing replaced. False:
+// there was none, or it is another's.
+static MALLOW_COLD bool os_fill_hole(struct os *os, uintptr_t address, size_t bytes,
+                                     int protection) {
+    const uintptr_t filled = os_map_raw(os, address, bytes, protection, OS_MAP_FIXED_NOREPLACE);
+    if (filled != 0 && filled != address) { // a kernel that does not know the flag
+        (void)os_unmap(os, filled, bytes);
+    }
+    return filled == address;
+}
+
+// Before Linux 6.12 the kernel charges what is writable, if it does, after it has unmapped what was
+// reserved there. That may have been readable (os_commit_readable), and looked at by any thread.
 MALLOW_INTERNAL bool os_commit(struct os *os, uintptr_t address, size_t bytes) {
-    return os_map_raw(os, address, bytes, PROT_READ | PROT_WRITE, MAP_FIXED) == address;
+    if (likely(os_map_raw(os, address, bytes, PROT_READ | PROT_WRITE, MAP_FIXED) == address)) {
+        return true;
+    }
+    (void)os_fill_hole(os, address, bytes, PROT_READ);
+    return false;
 }
 
 MALLOW_INTERNAL bool os_commit_readable(struct os *os, uintptr_t address, size_t bytes) {
@@ -198,14 +217,7 @@ MALLOW_INTERNAL enum os_moved os_move(struct os *os, uintptr_t address, size_t b
     if (!os_failed(result)) {
         return OS_MOVED;
     }
-    // The kernel may have unmapped the target before it failed. What is mapped there now may then
-    // be what another thread has just got: a hole is filled, but nothing replaced.
-    const uintptr_t filled =
-        os_map_raw(os, target, bytes, PROT_READ | PROT_WRITE, OS_MAP_FIXED_NOREPLACE);
-    if (filled != 0 && filled != target) { // a kernel that does not know the flag
-        (void)os_unmap(os, filled, bytes);
-    }
-    return filled == target ? OS_NOT_MOVED : OS_TARGET_LOST;
+    return os_fill_hole(os, target, bytes, PROT_READ | PROT_WRITE) ? OS_NOT_MOVED : OS_TARGET_LOST;
 }
 
 MALLOW_INTERNAL bool os_is_mapped(const struct os *os, uintptr_t address) {
@@ -336,6 +348,11 @@ static MALLOW_COLD void os_lock_await(struct os_lock *lock, uint64_t mine) {
                                &lock->state, &state, state | OS_LOCK_AWAITED,
                                memory_order_relaxed, memory_order_relaxed))) {
             continue;
+        }
+        if (unlikely((state & ~(uint64_t)OS_LOCK_AWAITED) == mine)) {
+            fatal_misuse("deadlock at the lock", (uintptr_t)lock,
+                         "this thread holds it: a signal handler, or a longjmp out of one, has "
+                         "interrupted a call of the allocator, and calls it again");
         }
         (void)os_syscall6(SYS_futex, (long)(uintptr_t)&lock->state, FUTEX_WAIT_PRIVATE,
                           (long)(uint32_t)(state | OS_LOCK_AWAITED), 0, 0, 0);

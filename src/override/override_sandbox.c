@@ -64,8 +64,10 @@ __attribute__((visibility("default"))) int setns(int fd, int kind) {
     return result;
 }
 
-static int sandbox_limit(pid_t process, unsigned resource, const struct rlimit *limit,
-                         struct rlimit *before) {
+// Not in line: libc declares that what setrlimit is given is never NULL, so that gcc would leave out
+// that it is looked at; the kernel takes NULL for "as it is".
+static MALLOW_NOINLINE int sandbox_limit(pid_t process, unsigned resource,
+                                         const struct rlimit *limit, struct rlimit *before) {
     if (resource == RLIMIT_AS && limit != NULL && limit->rlim_cur != RLIM_INFINITY &&
         (process == 0 || process == getpid())) {
         api_confinement_begins(limit->rlim_cur);

@@ -110,5 +110,8 @@ MALLOW_INTERNAL size_t process_foreign_size(struct process *process, void *block
 
 // process_fork.c
 MALLOW_INTERNAL void process_fork_register(void);
+// Whether this is a signal handler that has interrupted its own thread with a lock of ours: then
+// there is no waiting for who may wait for that.
+MALLOW_INTERNAL bool process_is_interrupted(const struct process *process);
 
 #endif

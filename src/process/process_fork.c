@@ -28,7 +28,7 @@ static bool process_fork_has_streams(void) {
            __libc_single_threaded == 0;
 }
 
-static bool process_fork_interrupts(const struct process *process) {
+MALLOW_INTERNAL bool process_is_interrupted(const struct process *process) {
     return os_lock_is_mine(&process->arenas.lock) || os_lock_is_mine(&process->map.lock) ||
            os_lock_is_mine(&process->meta.lock) || os_lock_is_mine(&process->thins.lock) ||
            os_lock_is_mine(&process->start_lock) || os_lock_is_mine(&process->fallback_lock) ||
@@ -42,7 +42,7 @@ static void process_fork_prepare(void) {
     if (streams) {
         libc_streams_lock();
     }
-    const bool hurried = process_fork_interrupts(process);
+    const bool hurried = process_is_interrupted(process);
     worker_fork_prepare(&process->worker, hurried);
     os_lock_take_for_fork(&process->start_lock, hurried);
     os_lock_take_for_fork(&process->fallback_lock, hurried);

@@ -42,12 +42,12 @@ static unsigned kind_of(uint64_t number)
     }
 }
 
-static void suppress_call(pid_t thread)
+// -1: none at all.
+static void change_call(pid_t thread, int number)
 {
 #if defined(__x86_64__)
-    ptrace(PTRACE_POKEUSER, thread, offsetof(struct user_regs_struct, orig_rax), (void *)-1L);
+    ptrace(PTRACE_POKEUSER, thread, offsetof(struct user_regs_struct, orig_rax), (void *)(long)number);
 #elif defined(__aarch64__)
-    int number = -1;
     struct iovec part = {&number, sizeof number};
     ptrace(PTRACE_SETREGSET, thread, (void *)NT_ARM_SYSTEM_CALL, &part);
 #else
@@ -245,7 +245,10 @@ static void at_system_call(struct injector *injector, pid_t id)
         }
         thread->fails_now = must_fail(injector, id, &info);
         if (thread->fails_now) {
-            suppress_call(id);
+            // Before Linux 6.12 such a call has unmapped what it was to replace when it finds that it may not.
+            const bool unmaps = injector->plan->mode == FAULT_COMMIT && info.entry.nr == SYS_mmap &&
+                                (info.entry.args[3] & MAP_FIXED) != 0;
+            change_call(id, unmaps ? SYS_munmap : -1);
         }
     } else if (info.op == PTRACE_SYSCALL_INFO_EXIT && thread->fails_now) {
         set_result(id, injector->plan->error);

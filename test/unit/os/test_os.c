@@ -270,6 +270,16 @@ CASE(during_a_fork_the_lock_is_open_to_the_forking_thread_and_to_no_other) {
     assert_int_equal(lock.fork_thread, 0);
 }
 
+static void take_twice(void *argument) {
+    os_lock_renew(argument);
+    os_lock_take(argument);
+    os_lock_take(argument);
+}
+
+CASE(a_lock_that_its_own_thread_waits_for_stops_the_program) {
+    assert_true(unit_dies(take_twice, &lock, "mallow: deadlock at the lock 0x"));
+}
+
 CASE(a_renewed_lock_is_free_whatever_its_state_was) {
     os_lock_renew(&lock);
     os_lock_take_for_fork(&lock, false);
@@ -411,6 +421,7 @@ int main(void) {
         OS_CASE(once_sealed_nothing_is_asked_of_the_kernel),
         OS_CASE(a_lock_lets_one_thread_in_at_a_time),
         OS_CASE(during_a_fork_the_lock_is_open_to_the_forking_thread_and_to_no_other),
+        OS_CASE(a_lock_that_its_own_thread_waits_for_stops_the_program),
         OS_CASE(a_renewed_lock_is_free_whatever_its_state_was),
         OS_CASE(a_fork_that_interrupts_the_holder_leaves_the_lock_with_it),
         OS_CASE(a_hurried_fork_leaves_anothers_lock_alone),
