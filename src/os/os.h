@@ -154,7 +154,7 @@ MALLOW_INTERNAL bool os_tell(int fd, const char *text, size_t length);
 // ---- Locks: not recursive, fair enough; all-zero is unlocked ---------------------------
 
 struct os_lock {
-    _Atomic(uint64_t) state;        // 0: free; else its holder and flags, see os.c
+    _Atomic(uint64_t) state;        // 0: free; else its holder and flags, see below
     uint32_t depth;                 // times that the thread below has passed through
     uint32_t interrupted;           // forks by signal handlers that have interrupted its holder
     _Atomic(uintptr_t) fork_thread; // the thread that holds it across a fork; 0 otherwise

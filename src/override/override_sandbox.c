@@ -64,8 +64,8 @@ __attribute__((visibility("default"))) int setns(int fd, int kind) {
     return result;
 }
 
-// Not in line: libc declares that what setrlimit is given is never NULL, so that gcc would leave out
-// that it is looked at; the kernel takes NULL for "as it is".
+// Not in line: libc declares that setrlimit is never given NULL, so that gcc would leave out to
+// look; the kernel takes NULL for "as it is".
 static MALLOW_NOINLINE int sandbox_limit(pid_t process, unsigned resource,
                                          const struct rlimit *limit, struct rlimit *before) {
     if (resource == RLIMIT_AS && limit != NULL && limit->rlim_cur != RLIM_INFINITY &&

@@ -16,10 +16,8 @@
 
 #define IDENTITY_CALL(name, parameters, arguments)                                                 \
     __attribute__((visibility("default"))) int name parameters {                                   \
-        static int(*next) parameters;                                                              \
-        if (next == NULL) {                                                                        \
-            *(void **)&next = dlsym(RTLD_NEXT, #name);                                             \
-        }                                                                                          \
+        int(*next) parameters = NULL;                                                              \
+        *(void **)&next = dlsym(RTLD_NEXT, #name);                                                 \
         mallow_parting_begins();                                                                   \
         const int result = next arguments;                                                         \
         mallow_parting_ends();                                                                     \

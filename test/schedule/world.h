@@ -9,6 +9,7 @@
 #include "base/format.c"
 
 #include "os/os.c"
+#include "os/os_lock.c"
 #include "os/charge.c"
 #include "os/os_file.c"
 #include "os/cgroup.c"

@@ -536,8 +536,7 @@ static void make_room_and_piece(size_t bytes) {
     assert_int_equal(set->cache.bytes, bytes);
 }
 
-// The kernel refuses a move before it has unmapped the target, as where there are as many mappings
-// as it allows: here because the piece begins with a hole.
+// As where there are as many mappings as the kernel allows: here because the piece begins with a hole.
 CASE(what_cannot_be_moved_to_the_room_is_not_counted_as_there) {
     make_room_and_piece(5 * MIB);
     struct huge_room *const room = &set->cache.room;
