@@ -63,6 +63,10 @@ MALLOW_INTERNAL bool api_control_set_mmap_threshold(long bytes) {
         process->os.sealed) {
         return false;
     }
+    // A mapping is a mebibyte at least, which below a limit would be gone for blocks of an eighth.
+    if (os_limit(&process->os) != SIZE_MAX || os_charge_is_capped(&process->os.charge)) {
+        return true;
+    }
     process->options.values[PROCESS_OPTION_huge_threshold] = (uint64_t)bytes;
     __atomic_store_n(&process->shared.large_bytes_max, (size_t)bytes, __ATOMIC_RELAXED);
     return true;

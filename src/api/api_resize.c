@@ -12,6 +12,8 @@
 
 static const struct api_layout api_plain = {1, 0};
 
+enum { RESIZE_APART_MAX = 4 };
+
 MALLOW_INLINE bool resize_is_aligned(const void *block, struct api_layout layout) {
     return (((uintptr_t)block + layout.offset) & (layout.alignment - 1)) == 0;
 }
@@ -199,17 +201,23 @@ MALLOW_INLINE void resize_end_moved(struct process *process, enum heap_block_kin
     process_poll(process, entries, false);
 }
 
+// Whether a thread without a heap has slices of their own for a block that belongs in a slab: once,
+// and a few times more while the arena has to grow for it, which is enough for a call.
+static bool resize_may_be_apart(const struct process *process) {
+    return heap_thread.ended == 0 &&
+           (heap_thread.apart == 0 || (heap_thread.apart < RESIZE_APART_MAX &&
+                                       !arena_has_free(&process->arenas)));
+}
+
 // The same as a thread's first call. A block that is in no slab needs no heap: the next call makes
-// it. One that belongs in a slab has slices of its own, once without a heap, and is then had sooner
-// than one of a slab that has to be made for it.
+// it. Others have slices of their own, which are had sooner than a slab that has to be made.
 static MALLOW_NOINLINE void *resize_malloc_first(size_t size) {
     struct process *const process = process_ready();
     const bool slab = size <= MALLOW_SLAB_BYTES_MAX;
-    if (!(slab && (heap_thread.apart | heap_thread.ended) != 0) &&
-        process->shared.reserve == NULL &&
+    if ((!slab || resize_may_be_apart(process)) && process->shared.reserve == NULL &&
         atomic_load_explicit(&process->os.charge.events, memory_order_relaxed) == 0) {
         const uintptr_t address = heap_allocate_apart(&process->shared, size);
-        heap_thread.apart = heap_thread.apart || slab;
+        heap_thread.apart = (uint8_t)(heap_thread.apart + slab);
         if (likely(address != 0)) {
             return (void *)address;
         }

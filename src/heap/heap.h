@@ -136,7 +136,7 @@ struct heap_thread {
     uintptr_t heap_offset;
     uintptr_t operator_offset; // the same, or 0: see heap_operator_current
     uint8_t ended;         // 1 after the thread's destructor has run
-    uint8_t apart;         // 1 once it had a block of slices, without a heap, that fits a slab
+    uint8_t apart;         // blocks of slices, without a heap, that it had and that fit a slab
     uint16_t first;        // 1 during its first call, which makes its heap
     uint16_t effort;       // what the call under way has cost so far: see heap_note_effort
     uint16_t first_effort; // with what its allocation begins
