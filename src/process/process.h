@@ -25,6 +25,13 @@ enum process_phase { PROCESS_RAW = 0, PROCESS_MEMORY = 1, PROCESS_THREADS = 2 };
 
 enum { PROCESS_FIRST_MEMORY_BYTES = 80 << 10 };
 
+// Which file a descriptor is.
+struct process_file {
+    dev_t holder;  // the device that has it
+    ino_t number;  // on that
+    dev_t device;  // the device that it is
+};
+
 struct process {
     _Atomic(uint32_t) phase;         // enum process_phase; read by every slow call, seldom written
     struct os os;
@@ -46,7 +53,9 @@ struct process {
     pthread_key_t key;
     bool key_valid;
     uint64_t start_us;               // monotonic clock at start
-    int stats_fd;                    // where statistics, and complaints, go at the end; -1: nowhere
+    int stats_fd;                    // a copy of stderr, for statistics and complaints at the end,
+                                     // or 2; -1: it was closed (process_report_fd)
+    struct process_file stats_file;  // what it was; all 0: nobody has looked
     uintptr_t break_at_start;        // where libc's own heap would begin
     _Atomic(bool) libc_is_used;      // it has been seen to have a block, or to have had one
     struct observe_sources sources;  // where the counters are

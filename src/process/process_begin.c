@@ -7,6 +7,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <link.h>
+#include <sys/stat.h>
 #include <time.h>
 
 #include "mallow/mallow.h"
@@ -45,6 +46,17 @@ static void process_stay_loaded(void) {
     }
 }
 
+// Many a program closes stderr before we get to write. If it is closed now, what gets its number
+// later is no place for that; nor is what gets the number of the copy, so the file is noted.
+static MALLOW_COLD void process_keep_stderr(struct process *process) {
+    struct stat file;
+    const int copy = fcntl(2, F_DUPFD_CLOEXEC, 100);
+    process->stats_fd = copy >= 0 || errno == EBADF ? copy : 2;
+    if (fstat(2, &file) == 0) {
+        process->stats_file = (struct process_file){file.st_dev, file.st_ino, file.st_rdev};
+    }
+}
+
 // As early as a constructor can be: the fork handlers should be registered before anybody else's.
 __attribute__((constructor(101))) static void process_begin(void) {
     struct process *const process = process_ready();
@@ -57,10 +69,7 @@ __attribute__((constructor(101))) static void process_begin(void) {
     process->stats_fd = 2;
     if (process_option(&process->options, stats) != 0 ||
         process_option_text(&process->options, report)[0] != '\0') {
-        // Many a program closes stderr before we get to write. If it is closed now, what gets its
-        // number later is no place for that.
-        const int copy = fcntl(2, F_DUPFD_CLOEXEC, 100);
-        process->stats_fd = copy >= 0 || errno == EBADF ? copy : 2;
+        process_keep_stderr(process);
     }
     if (process_option(&process->options, verbose) != 0) {
         static const char line[] = "mallow: version " MALLOW_VERSION_STRING "\n";
@@ -75,7 +84,7 @@ __attribute__((destructor(101))) static void process_end(void) {
     if (process_option(&process->options, stats) != 0) {
         struct os_hush hush;
         os_hush(&hush);
-        report_text(&process->sources, process->stats_fd);
+        report_text(&process->sources, process_report_fd(process));
         os_unhush(&hush);
     }
     if (process_option_text(&process->options, report)[0] != '\0') {

@@ -12,6 +12,7 @@
 #include <fcntl.h>
 #include <link.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/format.h"
@@ -109,6 +110,20 @@ static void report_process_json(struct format *out) {
     format_text(out, "}");
 }
 
+static bool report_is_file(int fd, const struct process_file *file) {
+    struct stat now;
+    return fstat(fd, &now) == 0 && now.st_dev == file->holder && now.st_ino == file->number &&
+           now.st_rdev == file->device;
+}
+
+MALLOW_INTERNAL int process_report_fd(const struct process *process) {
+    const struct process_file *const file = &process->stats_file;
+    if (file->number == 0 || report_is_file(process->stats_fd, file)) {
+        return process->stats_fd;
+    }
+    return report_is_file(2, file) ? 2 : -1;
+}
+
 static void report_complain(const struct process *process, const char *path) {
     char line[PROCESS_OPTION_TEXT_BYTES + 100];
     struct format out;
@@ -116,7 +131,7 @@ static void report_complain(const struct process *process, const char *path) {
     format_text(&out, "mallow: the file of MALLOW_REPORT cannot be written: ");
     format_text(&out, path);
     format_text(&out, "\n");
-    (void)os_tell(process->stats_fd, line, format_length(&out));
+    (void)os_tell(process_report_fd(process), line, format_length(&out));
 }
 
 MALLOW_INTERNAL void process_report_write(struct process *process) {

@@ -9,4 +9,8 @@
 // cannot be written is said on stderr.
 MALLOW_INTERNAL void process_report_write(struct process *process);
 
+// Where statistics, and complaints, go at the end: the file that was stderr at the start, if the
+// program has not put another in its place; -1: nowhere.
+MALLOW_INTERNAL int process_report_fd(const struct process *process);
+
 #endif

@@ -72,6 +72,18 @@ class Environment(unittest.TestCase):
                            **{option: value})
                 self.assertEqual((done.returncode, path.read_text()), (0, "2"))
 
+    def test_files_that_the_program_opens_in_place_of_all_its_descriptors_stay_as_it_wrote_them(self):
+        for option, value, words in (("MALLOW_STATS", "1", "mallow: statistics\n"),
+                                     ("MALLOW_REPORT", "/no/such/folder/report", "mallow: the file of MALLOW_REPORT")):
+            for first in (3, 2): # with stderr as it was, and without
+                with self.subTest(option=option, first=first), tempfile.TemporaryDirectory() as folder:
+                    script = (f"import os; os.closerange({first}, 200)\n"
+                              f"for i in range(110): os.open({folder!r} + f'/{{i}}', os.O_CREAT | os.O_WRONLY)")
+                    done = run(sys.executable, "-c", script, **{option: value})
+                    written = [path.name for path in pathlib.Path(folder).iterdir() if path.stat().st_size > 0]
+                    self.assertEqual((done.returncode, written), (0, []))
+                    self.assertEqual(done.stderr[:len(words)], words if first == 3 else "")
+
     def test_unknown_option_is_named_in_one_line_and_the_program_runs_on(self):
         done = run("/bin/echo", "hello", MALLOW_FOO="1")
         self.assertEqual((done.returncode, done.stdout), (0, "hello\n"))
