@@ -18,7 +18,7 @@ MALLOW_INTERNAL size_t api_usable_size(const void *block, const char *call) {
     heap_report_misuse(&process->shared, (uintptr_t)block, call);
     const size_t foreign = process_foreign_size(process, (void *)(uintptr_t)block);
     if (foreign == 0) {
-        heap_report_foreign((uintptr_t)block, call);
+        heap_report_foreign(&process->shared, (uintptr_t)block, call);
     }
     return foreign;
 }

@@ -249,7 +249,7 @@ void *mw_heap_malloc(struct mw_heap *heap, size_t size) {
 
 static MALLOW_NOINLINE void api_heap_free_slow(struct heap *own, uintptr_t address) {
     if (!heap_free(own->shared, own, address)) {
-        heap_report_foreign(address, "free");
+        heap_report_foreign(own->shared, address, "free");
     }
 }
 

@@ -121,7 +121,7 @@ static void *calls_resize(struct mw_heap *heap, void *block, struct calls_wish w
     const struct heap_block found = heap_identify(own->shared, (uintptr_t)block);
     if (unlikely(found.kind == HEAP_BLOCK_NONE)) {
         heap_report_misuse(own->shared, (uintptr_t)block, "realloc");
-        heap_report_foreign((uintptr_t)block, "realloc");
+        heap_report_foreign(own->shared, (uintptr_t)block, "realloc");
     }
     if (unlikely(wish.size > (size_t)PTRDIFF_MAX)) {
         return calls_overflow(heap);

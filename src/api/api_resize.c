@@ -167,7 +167,7 @@ MALLOW_INTERNAL void api_zero_resized(void *block, size_t usable_before, size_t 
 static MALLOW_COLD void *resize_foreign(struct process *process, void *block, size_t size) {
     const size_t have = process_foreign_size(process, block);
     if (have == 0) {
-        heap_report_foreign((uintptr_t)block, "realloc");
+        heap_report_foreign(&process->shared, (uintptr_t)block, "realloc");
     }
     void *const moved = api_malloc(size);
     if (moved != NULL) {
@@ -358,7 +358,7 @@ MALLOW_INTERNAL void *api_expand(void *block, size_t size) {
     if (unlikely(found.kind == HEAP_BLOCK_NONE)) {
         heap_report_misuse(&process->shared, (uintptr_t)block, "expand");
         if (process_foreign_size(process, block) == 0) {
-            heap_report_foreign((uintptr_t)block, "expand");
+            heap_report_foreign(&process->shared, (uintptr_t)block, "expand");
         }
         return NULL; // libc's
     }

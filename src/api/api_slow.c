@@ -200,7 +200,7 @@ static void api_free_any(struct process *process, void *block) {
     }
     const int error = errno;
     if (!process_foreign_free(process, block)) {
-        heap_report_foreign((uintptr_t)block, "free");
+        heap_report_foreign(&process->shared, (uintptr_t)block, "free");
     }
     errno = error;
 }

@@ -299,14 +299,32 @@ MALLOW_INTERNAL struct huge *huge_of(const struct huge_set *set, uintptr_t addre
     return huge_of_entry(address_map_get(set->map, address), address);
 }
 
-MALLOW_INTERNAL bool huge_contains(struct huge_set *set, uintptr_t address) {
-    bool found = false;
-    os_lock_take(&set->map->lock);
-    for (const struct huge *huge = set->live; huge != NULL && !found; huge = huge->next) {
-        found = address - huge->map_address < huge->mapped_bytes;
+static MALLOW_COLD bool huge_is_among(const struct huge *list, uintptr_t address) {
+    while (list != NULL && address - list->map_address >= list->mapped_bytes) {
+        list = list->next;
     }
+    return list != NULL;
+}
+
+MALLOW_INTERNAL MALLOW_COLD bool huge_contains(struct huge_set *set, uintptr_t address) {
+    os_lock_take(&set->map->lock);
+    const bool found = huge_is_among(set->live, address);
     os_lock_drop(&set->map->lock);
     return found;
+}
+
+MALLOW_INTERNAL MALLOW_COLD enum huge_past huge_past_of(struct huge_set *set, uintptr_t address) {
+    const struct huge_cache *const cache = &set->cache;
+    os_lock_take(&set->map->lock);
+    bool kept = huge_is_among(set->late, address) ||
+                address - cache->room.front < cache->room.tail - cache->room.front;
+    for (unsigned i = 0; cache->count > 0 && i < MALLOW_HUGE_CACHE_COUNT; i++) {
+        kept = kept || address - cache->pieces[i].address < cache->pieces[i].bytes;
+    }
+    const bool gone = !kept && huge_is_among(set->free_records, address) &&
+                      !huge_is_among(set->live, address);
+    os_lock_drop(&set->map->lock);
+    return kept ? HUGE_KEPT : gone ? HUGE_GONE : HUGE_UNKNOWN;
 }
 
 static void huge_set_late_locked(struct huge_set *set, struct huge *late, size_t bytes) {

@@ -90,6 +90,11 @@ MALLOW_INTERNAL struct huge *huge_of(const struct huge_set *set, uintptr_t addre
 // True iff `address` lies within a live huge block. Walks them all: for the error path.
 MALLOW_INTERNAL bool huge_contains(struct huge_set *set, uintptr_t address);
 
+// The same of freed blocks. HUGE_KEPT: in memory that is kept, in which no block is. HUGE_GONE: in
+// what the record of one still names, though others may have mapped that by now.
+enum huge_past { HUGE_UNKNOWN, HUGE_GONE, HUGE_KEPT };
+MALLOW_INTERNAL enum huge_past huge_past_of(struct huge_set *set, uintptr_t address);
+
 // Frees the block at `address`; false if no live block begins there. At most one system call, none
 // unless `may_enter`: then a mapping that the cache has no place for is late, and is owed.
 MALLOW_INTERNAL bool huge_give(struct huge_set *set, uintptr_t address, bool may_enter);

@@ -624,8 +624,9 @@ MALLOW_INTERNAL bool heap_free_far(struct heap_shared *shared, struct heap *heap
 MALLOW_INTERNAL void heap_report_misuse(const struct heap_shared *shared, uintptr_t address,
                                         const char *call);
 
-// Stops the program: `address` is nobody's block.
-MALLOW_INTERNAL MALLOW_NORETURN void heap_report_foreign(uintptr_t address, const char *call);
+// Stops the program: `address` is nobody's block, not even libc's.
+MALLOW_INTERNAL MALLOW_NORETURN void heap_report_foreign(const struct heap_shared *shared,
+                                                         uintptr_t address, const char *call);
 
 // ---- heap_relief.c: short of memory -------------------------------------------------------------
 

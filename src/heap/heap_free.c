@@ -205,10 +205,20 @@ static MALLOW_COLD void heap_report_in_slab(const char *call, const struct slab 
     heap_report(call, "invalid ", address, detail);
 }
 
-MALLOW_INTERNAL MALLOW_NORETURN MALLOW_COLD void heap_report_foreign(uintptr_t address,
-                                                                     const char *call) {
+static MALLOW_NORETURN MALLOW_COLD void heap_report_unused(uintptr_t address, const char *call) {
     heap_report(call, "invalid ", address,
-                "a foreign pointer: no block of this allocator, nor of libc's, begins there");
+                "no block is in use there: it was freed before (a double free) or never handed "
+                "out");
+}
+
+MALLOW_INTERNAL MALLOW_COLD void heap_report_foreign(const struct heap_shared *shared,
+                                                     uintptr_t address, const char *call) {
+    if (huge_past_of(shared->huges, address) != HUGE_UNKNOWN) {
+        heap_report_unused(address, call);
+    }
+    heap_report(call, "invalid ", address,
+                "a foreign pointer: no block of this allocator, nor of libc's, begins there; or a "
+                "large block that was freed before");
 }
 
 // The large block that an address lies in, behind its first slice; NULL: none.
@@ -237,10 +247,9 @@ MALLOW_INTERNAL void heap_report_misuse(const struct heap_shared *shared, uintpt
     if (slab != NULL) {
         heap_report_in_slab(call, slab, address);
     }
-    if (arena_of(shared->arenas, address) != NULL) {
-        heap_report(call, "invalid ", address,
-                    "no block is in use there: it was freed before (a double free) or never handed "
-                    "out");
+    if (arena_of(shared->arenas, address) != NULL ||
+        huge_past_of(shared->huges, address) == HUGE_KEPT) {
+        heap_report_unused(address, call);
     }
     if (huge_contains(shared->huges, address)) {
         heap_report(call, "invalid ", address,

@@ -50,12 +50,6 @@ static void run_victim(const char *misuse, size_t size, struct death *death)
     assert_int_equal(waitpid(child, &death->status, 0), child);
 }
 
-// A block with a mapping of its own is gone with it: its second free is that of any unmapped address.
-static const char *words_at(size_t size, const char *words)
-{
-    return size > MIB && strcmp(words, "double free") == 0 ? "free" : words;
-}
-
 // What is wrong with this end, or NULL.
 static const char *complaint(const struct death *death, enum outcome expected, const char *words)
 {
@@ -93,7 +87,7 @@ static void expect(const char *misuse, enum outcome expected, const char *words)
         for (int round = 0; round < rounds; round++) {
             struct death death;
             run_victim(misuse, sizes[i], &death);
-            const char *const wrong = complaint(&death, expected, words_at(sizes[i], words));
+            const char *const wrong = complaint(&death, expected, words);
             if (wrong != NULL && length < REPORT_MAX - 400) {
                 length += (size_t)snprintf(report + length, 300, "\n  size %zu: %s (status %#x) %.150s", sizes[i], wrong,
                                            (unsigned)death.status, death.text);

@@ -93,6 +93,24 @@ CASE(a_block_is_freed_once) {
     check_counts();
 }
 
+CASE(a_freed_block_is_known_to_be_one) {
+    const uintptr_t other = take(2 * MIB);
+    const uintptr_t late = take(3 * MIB);
+    const uintptr_t block = take(4 * MIB);
+    assert_int_equal(huge_past_of(set, block), HUGE_UNKNOWN);
+    give(block);
+    assert_int_equal(huge_past_of(set, block), HUGE_KEPT);
+    assert_int_equal(huge_past_of(set, block + MIB), HUGE_KEPT);
+    (void)huge_purge_all(set);
+    assert_int_equal(huge_past_of(set, block), HUGE_GONE);
+    assert_int_equal(huge_past_of(set, block + 4 * MIB), HUGE_UNKNOWN);
+    assert_true(huge_put_off(set, huge_of(set, late), late));
+    assert_int_equal(huge_past_of(set, late), HUGE_KEPT);
+    assert_int_equal(huge_past_of(set, other), HUGE_UNKNOWN);
+    assert_int_equal(huge_past_of(set, 0), HUGE_UNKNOWN);
+    assert_int_equal(huge_past_of(set, UINTPTR_MAX), HUGE_UNKNOWN);
+}
+
 CASE(at_most_one_block_begins_in_any_megabyte) {
     uintptr_t blocks[40];
     for (unsigned i = 0; i < 40; i++) {
@@ -210,6 +228,7 @@ int main(void) {
     const struct CMUnitTest cases[] = {
         HUGE_CASE(a_block_is_known_by_its_start_alone),
         HUGE_CASE(a_block_is_freed_once),
+        HUGE_CASE(a_freed_block_is_known_to_be_one),
         HUGE_CASE(at_most_one_block_begins_in_any_megabyte),
         HUGE_CASE(blocks_are_aligned_as_asked),
         HUGE_CASE(a_block_at_an_offset_is_aligned_there_zeroed_and_freed_whole),
