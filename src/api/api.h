@@ -20,6 +20,7 @@ MALLOW_INTERNAL void *api_zalloc_slow(size_t size, struct heap *heap);
 MALLOW_INTERNAL void *api_malloc_aligned_slow(size_t size, size_t alignment);
 MALLOW_INTERNAL void *api_zalloc_aligned_slow(size_t size, size_t alignment);
 MALLOW_INTERNAL void api_free_slow(void *block);
+MALLOW_INTERNAL void api_reallocate_to_none_slow(void *block);
 MALLOW_INTERNAL void api_free_emptied(struct slab *slab);
 MALLOW_INTERNAL void *api_fail(int error); // sets errno, returns NULL
 
@@ -129,6 +130,19 @@ MALLOW_INLINE void api_free(void *block) {
     const enum heap_fast_result result = heap_fast_free(heap, (uintptr_t)block, &slab);
     if (unlikely(result == HEAP_FAST_SLOW)) {
         api_free_slow(block);
+    } else if (unlikely(result == HEAP_FAST_EMPTIED)) {
+        api_free_emptied(slab);
+    }
+}
+
+// realloc to a size of 0: free. Where that has to look further, the block is looked up first, so
+// that what is no block is said of the call that was made.
+MALLOW_INLINE void api_reallocate_to_none(void *block) {
+    struct slab *slab;
+    const enum heap_fast_result result =
+        heap_fast_free(heap_current(), (uintptr_t)block, &slab);
+    if (unlikely(result == HEAP_FAST_SLOW)) {
+        api_reallocate_to_none_slow(block);
     } else if (unlikely(result == HEAP_FAST_EMPTIED)) {
         api_free_emptied(slab);
     }

@@ -405,6 +405,11 @@ void *mw_reallocarray(void *block, size_t count, size_t size) {
     return mw_reallocn(block, count, size);
 }
 
+MALLOW_INTERNAL MALLOW_COLD void api_reallocate_to_none_slow(void *block) {
+    (void)api_usable_size(block, "realloc");
+    api_free_slow(block);
+}
+
 int mw_reallocarr(void *block_address, size_t count, size_t size) {
     void *block;
     size_t total;
@@ -415,7 +420,7 @@ int mw_reallocarr(void *block_address, size_t count, size_t size) {
     }
     void *moved = NULL;
     if (total == 0) {
-        api_free(block);
+        api_reallocate_to_none(block);
     } else {
         moved = mw_realloc(block, total);
         errno = error;

@@ -69,7 +69,7 @@ void *calloc(size_t count, size_t size) {
 // As glibc: realloc(p, 0) frees p and returns NULL; programs depend on it.
 void *realloc(void *block, size_t size) {
     if (unlikely(size == 0) && block != NULL) {
-        api_free(block);
+        api_reallocate_to_none(block);
         return NULL;
     }
     return mw_realloc(block, size);

@@ -26,6 +26,12 @@ void realloc_to_less_of_freed(void)
     victim.block = realloc(hidden(victim.block), victim.size / 2);
 }
 
+void realloc_to_none_of_freed(void)
+{
+    free(victim.block);
+    victim.block = realloc(hidden(victim.block), 0);
+}
+
 void usable_size_of_freed(void)
 {
     free(victim.block);
