@@ -199,7 +199,8 @@ static MALLOW_COLD void heap_report_in_slab(const char *call, const struct slab 
     format_text(&out, into % MALLOW_GRANULE_BYTES != 0 ? "misaligned" : "interior");
     format_text(&out, " pointer, ");
     format_unsigned(&out, into);
-    format_text(&out, " bytes into a block of ");
+    format_text(&out, into == 1 ? " byte" : " bytes");
+    format_text(&out, " into a block of ");
     format_unsigned(&out, slab->block_bytes);
     format_text(&out, " bytes");
     heap_report(call, "invalid ", address, detail);
