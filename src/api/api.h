@@ -73,7 +73,8 @@ struct api_totals {
 };
 MALLOW_INTERNAL void api_control_totals(struct api_totals *totals);
 MALLOW_INTERNAL void api_control_stats(int fd);
-MALLOW_INTERNAL size_t api_control_xml(char *buffer, size_t capacity);
+// The document of malloc_info, in a block of its own; NULL: no memory.
+MALLOW_INTERNAL char *api_control_xml(size_t *length);
 MALLOW_INTERNAL int api_control_set_trim_threshold(long bytes);
 MALLOW_INTERNAL bool api_control_set_mmap_threshold(long bytes);
 

@@ -39,13 +39,19 @@ MALLOW_INTERNAL void api_control_stats(int fd) {
     report_text(&process_ready()->sources, fd);
 }
 
-MALLOW_INTERNAL size_t api_control_xml(char *buffer, size_t capacity) {
+// The text is too long for the stack of a small thread, and the figures are without it.
+MALLOW_INTERNAL char *api_control_xml(size_t *length) {
+    enum { TEXT_BYTES = 16384 };
     struct snapshot snapshot;
     struct format out;
     snapshot_take(&process_ready()->sources, &snapshot);
-    format_init(&out, buffer, capacity);
-    report_xml(&snapshot, &out);
-    return out.wanted;
+    char *const text = api_malloc(TEXT_BYTES);
+    if (text != NULL) {
+        format_init(&out, text, TEXT_BYTES);
+        report_xml(&snapshot, &out);
+        *length = format_length(&out);
+    }
+    return text;
 }
 
 MALLOW_INTERNAL int api_control_set_trim_threshold(long bytes) {

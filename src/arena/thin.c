@@ -345,16 +345,23 @@ MALLOW_INTERNAL bool thin_give_how(struct thin_set *set, struct slab *slab, uint
     return true;
 }
 
-MALLOW_RACY_READ MALLOW_INTERNAL size_t thin_count(const struct slab *slab, uint32_t *counts) {
+MALLOW_RACY_READ MALLOW_INTERNAL struct thin_free thin_count(const struct slab *slab,
+                                                             uint32_t *counts) {
     const struct thin_slice *const slice = thin_of(slab);
-    size_t free_count = bits_count(slice->free_units & ~(slice->free_units << 1)); // runs
+    const uint64_t units = slice->free_units;
+    struct thin_free free = {bits_count(units & ~(units << 1)), // runs
+                             bits_count(units) * THIN_UNIT_BYTES};
     for (size_t i = 0; i < THIN_GRANULE_COUNT; i++) {
         const uint8_t value = atomic_load_explicit(&slice->marks[i], memory_order_relaxed);
+        if (value == 0 || (units >> (i / THIN_UNIT_GRANULES) & 1) != 0) {
+            continue; // marks in a free unit are of blocks that were there before
+        }
         if ((value & THIN_FREED) != 0) {
-            free_count++;
-        } else if (value != 0) {
+            free.count++;
+            free.bytes += thin_mark_bytes((uint8_t)(value & ~THIN_FREED));
+        } else {
             counts[value - 1]++;
         }
     }
-    return free_count;
+    return free;
 }

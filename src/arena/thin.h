@@ -153,7 +153,11 @@ MALLOW_INTERNAL size_t thin_idle_purge(struct thin_set *set, unsigned calls);
 MALLOW_INTERNAL void thin_fork_child(struct thin_set *set);
 
 // Adds the live blocks of a thin slice to counts[their class], of MALLOW_THIN_CLASS_COUNT. Returns
-// how many free pieces there are between them: freed blocks in units in use, runs of free units.
-MALLOW_INTERNAL size_t thin_count(const struct slab *slab, uint32_t *counts);
+// the free pieces between them: freed blocks in units in use, runs of free units.
+struct thin_free {
+    size_t count;
+    size_t bytes;
+};
+MALLOW_INTERNAL struct thin_free thin_count(const struct slab *slab, uint32_t *counts);
 
 #endif

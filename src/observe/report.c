@@ -144,8 +144,9 @@ static void report_xml_pair(struct format *out, const char *tag, const char *typ
 
 MALLOW_INTERNAL void report_xml(const struct snapshot *snapshot, struct format *out) {
     format_text(out, "<malloc version=\"mallow-1\">\n<heap nr=\"0\">\n<sizes>\n");
-    uint64_t free_count = snapshot->thin_free_count;
-    uint64_t free_bytes = 0;
+    // As mallinfo's: what the arena has is one piece.
+    uint64_t free_count = snapshot->thin_free_count + (snapshot->free_dirty_bytes != 0);
+    uint64_t free_bytes = snapshot->thin_free_bytes + snapshot->free_dirty_bytes;
     for (unsigned i = 0; i < MALLOW_CLASS_COUNT; i++) {
         const struct snapshot_class *const row = &snapshot->classes[i];
         const uint64_t unused = row->capacity_count - row->live_count;
@@ -167,7 +168,7 @@ MALLOW_INTERNAL void report_xml(const struct snapshot *snapshot, struct format *
     }
     format_text(out, "</sizes>\n</heap>\n");
     report_xml_pair(out, "total", "fast", 0, 0);
-    report_xml_pair(out, "total", "rest", free_count, free_bytes + snapshot->free_dirty_bytes);
+    report_xml_pair(out, "total", "rest", free_count, free_bytes);
     report_xml_pair(out, "total", "mmap", snapshot->huge_live_count, snapshot->huge_live_bytes);
     // As mallinfo's arena: in use, or free with its pages; not all that was ever made writable.
     report_xml_pair(out, "system", "current", UINT64_MAX,

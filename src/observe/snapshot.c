@@ -31,7 +31,9 @@ MALLOW_RACY_READ static void snapshot_add_slab(struct snapshot *snapshot, const 
 // Blocks of a thin slice count in the rows of their classes, without a slab.
 static void snapshot_add_thin(struct snapshot *snapshot, const struct slab *slab) {
     uint32_t counts[MALLOW_THIN_CLASS_COUNT] = {0};
-    snapshot->thin_free_count += thin_count(slab, counts);
+    const struct thin_free free = thin_count(slab, counts);
+    snapshot->thin_free_count += free.count;
+    snapshot->thin_free_bytes += free.bytes;
     for (unsigned class_index = 0; class_index < MALLOW_THIN_CLASS_COUNT; class_index++) {
         struct snapshot_class *const row = &snapshot->classes[class_index];
         row->live_count += counts[class_index];

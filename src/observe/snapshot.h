@@ -33,6 +33,7 @@ struct snapshot {
     uint64_t huge_live_bytes, huge_live_count;
     uint64_t slab_count, span_bytes;
     uint64_t thin_free_count; // free pieces in thin slices, which are of no class
+    uint64_t thin_free_bytes; // of these
     uint64_t free_dirty_bytes, huge_cached_bytes;
     uint64_t committed_bytes, reserved_bytes;
     uint64_t meta_bytes, meta_used_bytes;

@@ -5,6 +5,7 @@
 // Holds    a mallopt parameter is honoured (1) or refused (0), never ignored in silence. One that
 //          bounds what is not there at all is honoured.
 #include <malloc.h>
+#include <pthread.h>
 #include <stdio.h>
 
 #include "api/api.h"
@@ -56,20 +57,22 @@ OVERRIDE void malloc_stats(void) {
     api_control_stats(2);
 }
 
-// The text is too long for the stack of a small thread.
+// A thread that is cancelled while it writes would leave the text behind.
 OVERRIDE int malloc_info(int options, FILE *stream) {
-    enum { TEXT_BYTES = 16384 };
+    size_t length = 0;
+    int cancel_state = PTHREAD_CANCEL_ENABLE;
     if (options != 0) {
         errno = EINVAL;
         return -1;
     }
-    char *const text = api_malloc(TEXT_BYTES);
+    char *const text = api_control_xml(&length);
     if (text == NULL) {
         return -1;
     }
-    const size_t length = bits_min(api_control_xml(text, TEXT_BYTES), TEXT_BYTES - 1);
+    (void)pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancel_state);
     const bool written = fwrite(text, 1, length, stream) == length;
     api_free(text);
+    (void)pthread_setcancelstate(cancel_state, NULL);
     return written ? 0 : -1;
 }
 

@@ -260,6 +260,41 @@ static void malloc_info_agrees_with_mallinfo2_after_a_peak(void **state)
     }
 }
 
+static ssize_t write_cancelled(void *unused, const char *text, size_t length)
+{
+    (void)unused;
+    (void)text;
+    pthread_testcancel();
+    return (ssize_t)length;
+}
+
+static void *write_info_cancelled(void *stream)
+{
+    pthread_cancel(pthread_self());
+    const int result = malloc_info(0, stream);
+    pthread_testcancel(); // the thread ends here, not before
+    return (void *)(uintptr_t)(result == 0 ? 1 : 2);
+}
+
+static void malloc_info_leaves_nothing_behind_in_a_thread_that_is_cancelled(void **state)
+{
+    (void)state;
+    FILE *const stream = fopencookie(NULL, "w", (cookie_io_functions_t){.write = write_cancelled});
+    assert_non_null(stream);
+    setvbuf(stream, NULL, _IONBF, 0);
+    const size_t before = live_bytes();
+    for (int i = 0; i < 20; i++) {
+        pthread_t thread;
+        void *verdict = NULL;
+        assert_int_equal(pthread_create(&thread, NULL, write_info_cancelled, stream), 0);
+        assert_int_equal(pthread_join(thread, &verdict), 0);
+        assert_ptr_equal(verdict, PTHREAD_CANCELED);
+    }
+    const size_t after = live_bytes();
+    assert_true(after < before + 64 * KIB);
+    fclose(stream);
+}
+
 static void malloc_info_refuses_options(void **state)
 {
     (void)state;
@@ -322,6 +357,7 @@ int main(void)
         cmocka_unit_test(malloc_trim_returns_1_when_it_released),
         cmocka_unit_test(malloc_info_writes_well_formed_xml),
         cmocka_unit_test(malloc_info_agrees_with_mallinfo2_after_a_peak),
+        cmocka_unit_test(malloc_info_leaves_nothing_behind_in_a_thread_that_is_cancelled),
         cmocka_unit_test(malloc_info_refuses_options),
         cmocka_unit_test(malloc_stats_prints_to_stderr),
     };

@@ -203,14 +203,22 @@ CASE(live_blocks_are_counted_by_their_size) {
     (void)take(&unit, 48);
     (void)take(&unit, 48);
     const uintptr_t last = take(&unit, THIN_BLOCK_BYTES_MAX);
-    assert_int_not_equal(take_run(THIN_RUN_BYTES_MAX), 0);
+    const uintptr_t run = take_run(THIN_RUN_BYTES_MAX);
+    assert_int_not_equal(run, 0);
     assert_true(give(gone));
-    assert_int_equal(thin_count(slab_of(last), counts), 2); // the one given back, and the units behind
+    const size_t units_bytes = MALLOW_SLICE_BYTES - THIN_UNIT_BYTES - THIN_RUN_BYTES_MAX;
+    struct thin_free free = thin_count(slab_of(last), counts);
+    assert_int_equal(free.count, 2); // the one given back, and the units behind
+    assert_int_equal(free.bytes, 48 + units_bytes);
     for (unsigned class_index = 0; class_index < MALLOW_THIN_CLASS_COUNT; class_index++) {
         const size_t bytes = size_class_bytes(class_index);
         const bool once = bytes == THIN_BLOCK_BYTES_MAX || bytes == THIN_RUN_BYTES_MAX;
         assert_int_equal(counts[class_index], bytes == 48 ? 2 : once);
     }
+    assert_true(give(run)); // its mark stays until the units are used again
+    free = thin_count(slab_of(last), counts);
+    assert_int_equal(free.count, 2);
+    assert_int_equal(free.bytes, 48 + units_bytes + THIN_RUN_BYTES_MAX);
 }
 
 CASE(blocks_of_several_heaps_keep_their_contents_and_never_overlap) {
