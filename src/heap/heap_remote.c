@@ -401,21 +401,23 @@ static MALLOW_NORETURN MALLOW_COLD void heap_report_remote(const struct slab *sl
                  "this block was freed before, and is still free");
 }
 
-// A call that has done something already leaves a slab that is free now to its owner.
-static MALLOW_NOINLINE void heap_after_remote(struct slab *slab, struct slab_remote *remote,
-                                              size_t capacity) {
-    const bool posts = slab_remote_claim_post(slab, remote);
-    if (heap_thread.effort != 0) { // enough to do without
-        if (posts) {
-            (void)heap_route_post(slab, remote);
-        }
-        return;
-    }
-    if (posts) {
+static MALLOW_NOINLINE void heap_after_remote_free(struct slab *slab, struct slab_remote *remote,
+                                                   size_t capacity) {
+    if (slab_remote_claim_post(slab, remote)) {
         heap_post(slab, remote);
     }
     if (heap_thread.effort == 0 && heap_is_freed_elsewhere(remote, capacity)) {
         heap_release_full(slab, remote);
+    }
+}
+
+// A call that has done something already leaves a slab that is free now to its owner. No frame.
+static MALLOW_NOINLINE void heap_after_remote(struct slab *slab, struct slab_remote *remote,
+                                              size_t capacity) {
+    if (heap_thread.effort == 0) {
+        heap_after_remote_free(slab, remote, capacity);
+    } else if (slab_remote_claim_post(slab, remote)) {
+        (void)heap_route_post(slab, remote);
     }
 }
 

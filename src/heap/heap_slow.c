@@ -259,7 +259,7 @@ static void heap_end_open(struct heap *heap, const struct slab *slab, uint64_t e
         } else if (heap->reserve == heap->shared->reserve && !heap_owes(heap->shared) &&
                    arena_is_low(heap->shared->arenas) == ARENA_NOT_LOW &&
                    unlikely(heap_has_ended(heap->shared))) {
-            *work -= 1; // a slab may be given up for it
+            *work -= 2; // a slab may be given up for it
             heap_drain_ended(heap, work);
         }
         heap_settle(heap->shared, entries);
