@@ -34,11 +34,16 @@ static int end(void **state) {
     return 0;
 }
 
+// Of larger ones none would be free.
+static void need_small_pages(void) {
+    if (world.arena.os.page_bytes > 4096) {
+        skip();
+    }
+}
+
 // Blocks of which one in KEEP survives.
 static void fill_and_thin(struct heap *heap) {
-    if (world.arena.os.page_bytes > 4096) {
-        skip(); // no page of a larger size would be free
-    }
+    need_small_pages();
     for (unsigned i = 0; i < COUNT; i++) {
         blocks[i] = heap_allocate(heap, BLOCK, false);
         assert_true(blocks[i] != 0);
@@ -345,6 +350,7 @@ CASE(and_wholly_if_it_is_seen_asleep_after_that) {
 // one notes is not taken for earlier, or later, than it was.
 CASE(what_was_seen_before_it_rests_does_not_count_for_another_visitor_either) {
     enum { OTHERS = 60 };
+    need_small_pages();
     (void)fill_and_free(SMALLS);
     many_heaps();
     rounds(3);
@@ -603,9 +609,7 @@ static unsigned secondary_count(void) {
 CASE(slabs_in_secondary_arenas_are_purged_as_well) {
     enum { MANY = 12000, BYTES = 1000 }; // more than two arenas of 4 MiB
     static uintptr_t many[MANY];
-    if (world.arena.os.page_bytes > 4096) {
-        skip();
-    }
+    need_small_pages();
     fill_primary();
     for (unsigned by_other = 0; by_other < 2; by_other++) {
         for (unsigned i = 0; i < MANY; i++) {
@@ -637,9 +641,7 @@ CASE(slabs_in_secondary_arenas_are_purged_as_well) {
 CASE(nor_does_it_matter_which_node_has_used_them) {
     enum { MANY = 12000, BYTES = 1000 };
     static uintptr_t many[MANY];
-    if (world.arena.os.page_bytes > 4096) {
-        skip();
-    }
+    need_small_pages();
     for (unsigned i = 0; i < MANY; i++) { // three nodes, beyond what the primary arena has
         world.arena.os.node_pretended = i / 100 % 3 + 1;
         many[i] = heap_allocate(world.heap, BYTES, false);
@@ -663,9 +665,7 @@ CASE(nor_does_it_matter_which_node_has_used_them) {
 CASE(steps_of_one_call_come_to_the_same) {
     enum { MANY = 6000, BYTES = 1000 };
     static uintptr_t many[MANY];
-    if (world.arena.os.page_bytes > 4096) {
-        skip();
-    }
+    need_small_pages();
     fill_primary();
     for (unsigned i = 0; i < MANY; i++) {
         many[i] = heap_allocate(world.heap, BYTES, false);
