@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Where the kernel does not overcommit (by under_limit --commit), memory is refused, and the program maps files of
+// Where the kernel does not overcommit (by under_limit --gaps), memory is refused, and the program maps files of
 // its own wherever there is a gap. The allocator leaves none where its own mappings were, and replaces nothing when
 // there is memory again.
 #include "../support/check.h"

@@ -245,8 +245,7 @@ static void at_system_call(struct injector *injector, pid_t id)
         }
         thread->fails_now = must_fail(injector, id, &info);
         if (thread->fails_now) {
-            // Before Linux 6.12 such a call has unmapped what it was to replace when it finds that it may not.
-            const bool unmaps = injector->plan->mode == FAULT_COMMIT && info.entry.nr == SYS_mmap &&
+            const bool unmaps = injector->plan->unmaps && info.entry.nr == SYS_mmap &&
                                 (info.entry.args[3] & MAP_FIXED) != 0;
             change_call(id, unmaps ? SYS_munmap : -1);
         }

@@ -37,6 +37,7 @@ struct fault_plan {
     int error;  // the errno value that the call gets
     uint64_t seed;
     bool from_start; // the window is open from the first instruction
+    bool unmaps;     // COMMIT: what the call was to replace is gone by then, as before Linux 6.12
 };
 
 struct fault_result {

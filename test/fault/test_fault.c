@@ -63,7 +63,7 @@ static void each_call_fails_once(size_t kind, bool from_start)
 {
     size_t places = 0;
     for (size_t e = 0; e < COUNT_OF(kinds[kind].errors) && kinds[kind].errors[e] != 0; e++) {
-        struct fault_plan plan = {kinds[kind].calls, FAULT_ONCE, 1, kinds[kind].errors[e], e, from_start};
+        struct fault_plan plan = {kinds[kind].calls, FAULT_ONCE, 1, kinds[kind].errors[e], e, from_start, false};
         // The later error values are tried at every seventh place.
         for (; run(&plan, kinds[kind].name).calls_failed > 0; plan.nth += e == 0 ? stride : 7 * stride) {
             places++;
@@ -74,7 +74,7 @@ static void each_call_fails_once(size_t kind, bool from_start)
 
 static void calls_fail_forever(size_t kind, bool from_start)
 {
-    struct fault_plan plan = {kinds[kind].calls, FAULT_FOREVER, 1, kinds[kind].errors[0], 7, from_start};
+    struct fault_plan plan = {kinds[kind].calls, FAULT_FOREVER, 1, kinds[kind].errors[0], 7, from_start, false};
     while (run(&plan, kinds[kind].name).calls_failed > 0) {
         plan.nth += 1 + plan.nth * stride / 2;
     }
@@ -114,7 +114,7 @@ static void all_kinds_fail_for_ever(void **state)
 {
     (void)state;
     for (size_t nth = 1; nth < 60; nth += 1 + nth / 2) {
-        const struct fault_plan plan = {FAULT_ANY, FAULT_FOREVER, nth, ENOMEM, nth, false};
+        const struct fault_plan plan = {FAULT_ANY, FAULT_FOREVER, nth, ENOMEM, nth, false, false};
         run(&plan, "all");
     }
 }
@@ -127,7 +127,7 @@ static void calls_fail_by_chance(void **state)
         const bool from_start = seed % 2 == 1 && strcmp(static_victim, "-") != 0;
         const int error = seed % 3 == 0 ? EAGAIN : ENOMEM;
         const struct fault_plan plan = {FAULT_ANY, FAULT_RANDOM, chances[seed % COUNT_OF(chances)], error, seed,
-                                        from_start};
+                                        from_start, false};
         run(&plan, "any");
     }
     print_message("%zu faults injected in all\n", faults_injected);

@@ -29,7 +29,8 @@ foreach(program api_contract_libc api_every_size_libc api_alignment_libc api_bsd
     endif()
 endforeach()
 mallow_program(commit_gap fault/commit_gap.c)
-mallow_add(fault.commit_128.commit_gap "check;plain;native" ${under} --commit 128 $<TARGET_FILE:commit_gap>)
+mallow_add(fault.gaps_128.commit_gap "check;plain;native" ${under} --gaps 128 $<TARGET_FILE:commit_gap>)
+set_tests_properties(fault.gaps_128.commit_gap PROPERTIES ENVIRONMENT MALLOW_BACKGROUND=0)
 mallow_add(fault.maps_1000.steady_load "check;plain;native" ${under} --maps 1000 $<TARGET_FILE:steady_load> --ours)
 mallow_add(fault.commit_256.steady_load "check;plain;native" ${under} --commit 256 $<TARGET_FILE:steady_load> --ours)
 # A system with one giant page, which the program has asked for two of.

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: MIT
 // Runs a program of the suite on a simulated system that refuses mappings or memory:
 //
-//   under_limit --maps COUNT | --commit MIB | --giant COUNT [--preload LIBRARY] PROGRAM [ARGUMENT...]
+//   under_limit --maps COUNT | --commit MIB | --gaps MIB | --giant COUNT [--preload LIBRARY] PROGRAM [ARGUMENT...]
 //
 // --maps: no more than COUNT mappings (vm.max_map_count); --commit: no more than MIB of writable private
-// memory (vm.overcommit_memory=2); --giant: COUNT giant pages, where the program asks for one more than
+// memory (vm.overcommit_memory=2); --gaps: the same, where what a refused call was to replace is unmapped, as before
+// Linux 6.12: for programs of one thread, since here others have much longer to map something there; --giant: COUNT giant pages, where the program asks for one more than
 // there are, and gets ordinary ones. The program's status is ours; 77 (skipped) where tracing is not
 // permitted.
 #include "inject.h"
@@ -17,20 +18,21 @@ extern char **environ;
 
 int main(int count, char **arguments)
 {
-    struct fault_plan plan = {FAULT_ANY, FAULT_CEILING, 0, ENOMEM, 1, true};
+    struct fault_plan plan = {FAULT_ANY, FAULT_CEILING, 0, ENOMEM, 1, true, false};
     int at = 1;
     for (; at + 1 < count && strncmp(arguments[at], "--", 2) == 0; at += 2) {
         if (strcmp(arguments[at], "--preload") == 0) {
             setenv("LD_PRELOAD", arguments[at + 1], 1);
             continue;
         }
-        plan.mode = strcmp(arguments[at], "--commit") == 0  ? FAULT_COMMIT
+        plan.unmaps = strcmp(arguments[at], "--gaps") == 0;
+        plan.mode = strcmp(arguments[at], "--commit") == 0 || plan.unmaps ? FAULT_COMMIT
                     : strcmp(arguments[at], "--giant") == 0 ? FAULT_GIANT
                                                             : FAULT_CEILING;
         plan.nth = strtoull(arguments[at + 1], NULL, 0);
     }
     CHECK(at < count && plan.nth > 0,
-          "usage: under_limit --maps COUNT | --commit MIB | --giant COUNT PROGRAM [ARGUMENT...]");
+          "usage: under_limit --maps COUNT | --commit MIB | --gaps MIB | --giant COUNT PROGRAM [ARGUMENT...]");
     if (plan.mode == FAULT_GIANT) {
         char option[32];
         snprintf(option, sizeof option, "%zuG", plan.nth + 1);
