@@ -125,28 +125,26 @@ MALLOW_INLINE void *api_new_nothrow(size_t size) {
     return api_new_nothrow_slow(size, heap);
 }
 
-MALLOW_INLINE void api_free(void *block) {
+// `slow`: what frees a block that the fast path does not.
+MALLOW_INLINE void api_free_else(void *block, void (*slow)(void *block)) {
     struct heap *const heap = heap_current();
     struct slab *slab;
     const enum heap_fast_result result = heap_fast_free(heap, (uintptr_t)block, &slab);
     if (unlikely(result == HEAP_FAST_SLOW)) {
-        api_free_slow(block);
+        slow(block);
     } else if (unlikely(result == HEAP_FAST_EMPTIED)) {
         api_free_emptied(slab);
     }
 }
 
-// realloc to a size of 0: free. Where that has to look further, the block is looked up first, so
-// that what is no block is said of the call that was made.
+MALLOW_INLINE void api_free(void *block) {
+    api_free_else(block, api_free_slow);
+}
+
+// realloc to a size of 0. Where free has to look further, the block is looked up first, so that
+// what is no block is said of the call that was made.
 MALLOW_INLINE void api_reallocate_to_none(void *block) {
-    struct slab *slab;
-    const enum heap_fast_result result =
-        heap_fast_free(heap_current(), (uintptr_t)block, &slab);
-    if (unlikely(result == HEAP_FAST_SLOW)) {
-        api_reallocate_to_none_slow(block);
-    } else if (unlikely(result == HEAP_FAST_EMPTIED)) {
-        api_free_emptied(slab);
-    }
+    api_free_else(block, api_reallocate_to_none_slow);
 }
 
 // Zeroes a block of `size` bytes, a multiple of a granule: by stores that overlap, up to two lines.

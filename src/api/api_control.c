@@ -78,20 +78,23 @@ MALLOW_INTERNAL bool api_control_set_mmap_threshold(long bytes) {
     return true;
 }
 
-// A signal handler that has interrupted a call of ours does not wait for our thread: it ends when
-// it next looks, as where the library is linked in (preload_identity.c).
-static void control_stop_for_good(struct process *process) {
+// A signal handler that has interrupted a call of ours does not wait for our thread (false): that
+// ends later, when it has nothing to do.
+static bool control_stop_for_good(struct process *process) {
     if (process_is_interrupted(process)) {
-        atomic_store_explicit(&process->worker.barred, true, memory_order_relaxed);
-    } else {
-        worker_stop(&process->worker, true);
+        worker_bar(&process->worker);
+        return false;
     }
+    worker_stop(&process->worker, true);
+    return true;
 }
 
 MALLOW_INTERNAL void api_sandbox_begins(void) {
-    control_stop_for_good(process_ready());
+    (void)control_stop_for_good(process_ready());
 }
 
+// Nor here: where the rights change, it ends when it next looks (worker_has_other_rights), as where
+// the library is linked in.
 MALLOW_INTERNAL void api_parting_begins(void) {
     struct process *const process = process_ready();
     if (!process_is_interrupted(process)) {
@@ -136,8 +139,7 @@ MALLOW_INTERNAL void api_confinement_begins(size_t limit) {
 
 MALLOW_INTERNAL void api_locking_begins(void) {
     struct process *const process = process_ready();
-    control_stop_for_good(process); // the kernel purges no locked page
-    if (!process_is_interrupted(process)) {
+    if (control_stop_for_good(process)) { // the kernel purges no locked page
         huge_lock_begins(&process->huges);
     }
 }

@@ -83,6 +83,7 @@ MALLOW_INTERNAL uintptr_t os_reserve(struct os *os, size_t bytes, size_t alignme
 MALLOW_INTERNAL void os_leave_undumped(struct os *os, uintptr_t address, size_t bytes);
 
 // Makes a page-aligned part of a reservation readable and writable, reading as zero. One call.
+// False: it is reserved as before, and may be readable (a second call).
 MALLOW_INTERNAL bool os_commit(struct os *os, uintptr_t address, size_t bytes);
 
 // Makes a page-aligned part of a reservation readable only, reading as zero, without commit charge.

@@ -30,7 +30,7 @@ MALLOW_INTERNAL void worker_adjust_trim(struct worker *worker) {
     __atomic_store_n(&worker->arenas->trim_lifted, lifted, __ATOMIC_RELAXED);
 }
 
-static void worker_bar(struct worker *worker) {
+MALLOW_INTERNAL void worker_bar(struct worker *worker) {
     atomic_store_explicit(&worker->barred, true, memory_order_relaxed);
     worker_adjust_trim(worker);
 }
@@ -95,7 +95,8 @@ static bool worker_ends(struct worker *worker, unsigned *quiet) {
         os_raise_work(worker->os); // whatever is left is another's
         return worker_leave(worker, true);
     }
-    const bool wanted = atomic_load_explicit(&worker->wanted, memory_order_relaxed);
+    const bool wanted = atomic_load_explicit(&worker->wanted, memory_order_relaxed) &&
+                        !worker_is_barred(worker);
     return (*quiet >= WORKER_QUIET_TICKS || !wanted) && worker_leave(worker, false);
 }
 

@@ -106,6 +106,9 @@ MALLOW_INLINE bool worker_is_absent(const struct worker *worker) {
     return os_bare_number(&worker->bare) == 0;
 }
 
+// From now on there is none: one that runs ends when it has nothing to do. Does not wait.
+MALLOW_INTERNAL void worker_bar(struct worker *worker);
+
 // Whether there will be none any more.
 MALLOW_INLINE bool worker_is_barred(const struct worker *worker) {
     return atomic_load_explicit(&worker->barred, memory_order_relaxed);

@@ -4,10 +4,8 @@
 // that thread. Each returns. And a limit that is asked about by NULL is left as it is, as by the kernel.
 #include "../support/check.h"
 
-#include <signal.h>
 #include <sched.h>
-#include <sys/mman.h>
-#include <sys/prctl.h>
+#include <signal.h>
 #include <sys/resource.h>
 #include <time.h>
 
