@@ -566,8 +566,10 @@ static size_t allowance_mapped_most(const struct os *os, size_t size, size_t ali
 static MALLOW_COLD uintptr_t heap_huge_allowed(struct heap *heap, size_t size, size_t alignment,
                                                bool zeroed) {
     struct os_charge *const allowance = heap->reserve->allowance;
-    if (allowance == NULL) {
-        return 0;
+    if (allowance == NULL) { // nor does it heed from what size on others have one
+        return size <= MALLOW_LARGE_BYTES_MAX && alignment <= MALLOW_CHUNK_BYTES / 2
+                   ? heap_large_allocate(heap, size, alignment, zeroed)
+                   : 0;
     }
     const size_t most = allowance_mapped_most(heap->shared->os, size, alignment);
     if (most == SIZE_MAX || !heap_allowance_take(heap, most)) {
