@@ -4,11 +4,13 @@
 
 #include <assert.h>
 #include <errno.h>
+#include <linux/futex.h>
 #include <signal.h>
 #include <sys/auxv.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
+#include <time.h>
 
 #include "base/bits.h"
 #include "base/compiler.h"
@@ -217,11 +219,26 @@ MALLOW_INTERNAL enum os_moved os_move(struct os *os, uintptr_t address, size_t b
     return os_fill_hole(os, target, bytes, PROT_READ | PROT_WRITE) ? OS_NOT_MOVED : OS_TARGET_LOST;
 }
 
+// Where the kernel does not know that advice (before 5.14), or a filter refuses it: a wait for a
+// word that begins by reading it, and lasts no time.
+static MALLOW_COLD bool os_is_readable(uintptr_t address) {
+    const struct timespec at_once = {0, 0};
+    const long result = os_syscall6(SYS_futex, (long)address, FUTEX_WAIT_PRIVATE, 0,
+                                    (long)(uintptr_t)&at_once, 0, 0);
+    return result == -EAGAIN || result == -ETIMEDOUT || result == -EINTR;
+}
+
 MALLOW_INTERNAL bool os_is_mapped(const struct os *os, uintptr_t address) {
     const uintptr_t page = bits_align_down(address, os->page_bytes);
     const long result = os_syscall6(SYS_madvise, (long)page, (long)os->page_bytes,
                                     OS_ADVISE_POPULATE_READ, 0, 0, 0);
-    return !os_failed(result);
+    if (likely(!os_failed(result))) {
+        return true;
+    }
+    // Of nothing it is said whether the advice is known.
+    const long known =
+        os_syscall6(SYS_madvise, (long)page, 0, OS_ADVISE_POPULATE_READ, 0, 0, 0);
+    return os_failed(known) && os_is_readable(page);
 }
 
 MALLOW_INTERNAL size_t os_resident(const struct os *os, uintptr_t address, size_t bytes) {

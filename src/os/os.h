@@ -129,7 +129,8 @@ enum os_moved {
 MALLOW_INTERNAL enum os_moved os_move(struct os *os, uintptr_t address, size_t bytes,
                                       uintptr_t target);
 
-// True iff the page that holds `address` is mapped. One call; for error paths.
+// True iff the page that holds `address` is mapped and may be read. One call to three; for error
+// paths.
 MALLOW_INTERNAL bool os_is_mapped(const struct os *os, uintptr_t address);
 
 // How much of a mapped, page-aligned range has pages in memory. For statistics alone: by mincore,
