@@ -278,6 +278,8 @@ MALLOW_INTERNAL bool os_write(int fd, const char *text, size_t length) {
 
 #define OS_SIGNAL(number) ((uint64_t)1 << ((number)-1)) // as the kernel counts them
 #define OS_HUSHED         (OS_SIGNAL(SIGPIPE) | OS_SIGNAL(SIGXFSZ))
+// The first of those that libc has for itself, which its calls never block: it cancels a thread.
+#define OS_ENDING OS_SIGNAL(32)
 
 MALLOW_INTERNAL void os_hush(struct os_hush *hush) {
     const uint64_t set = OS_HUSHED;
@@ -309,4 +311,12 @@ MALLOW_INTERNAL bool os_tell(int fd, const char *text, size_t length) {
     const bool whole = os_write(fd, text, length);
     os_unhush(&hush);
     return whole;
+}
+
+MALLOW_INTERNAL bool os_hush_for_good(void) {
+    const uint64_t set = OS_HUSHED | OS_ENDING;
+    uint64_t before = 0;
+    (void)os_syscall6(SYS_rt_sigprocmask, SIG_BLOCK, (long)(uintptr_t)&set,
+                      (long)(uintptr_t)&before, sizeof set, 0, 0);
+    return (before & OS_ENDING) != 0;
 }

@@ -153,6 +153,10 @@ MALLOW_INTERNAL void os_unhush(const struct os_hush *hush);
 // os_write between the two.
 MALLOW_INTERNAL bool os_tell(int fd, const char *text, size_t length);
 
+// For who is about to abort, and is not to end by one of these two instead: they stay held back.
+// One system call. True: this thread has been here before, and a handler of SIGABRT has come back.
+MALLOW_INTERNAL bool os_hush_for_good(void);
+
 // ---- Locks: not recursive, fair enough; all-zero is unlocked ---------------------------
 
 struct os_lock {

@@ -65,9 +65,9 @@ static MALLOW_COLD void os_lock_await(struct os_lock *lock, uint64_t mine) {
             continue;
         }
         if (unlikely((state & ~(uint64_t)OS_LOCK_AWAITED) == mine)) {
-            fatal_misuse("deadlock at the lock", (uintptr_t)lock,
-                         "this thread holds it: a signal handler, or a longjmp out of one, has "
-                         "interrupted a call of the allocator, and calls it again");
+            fatal_deadlock((uintptr_t)lock,
+                           "this thread holds it: a signal handler, or a longjmp out of one, has "
+                           "interrupted a call of the allocator, and calls it again");
         }
         (void)os_syscall6(SYS_futex, (long)(uintptr_t)&lock->state, FUTEX_WAIT_PRIVATE,
                           (long)(uint32_t)(state | OS_LOCK_AWAITED), 0, 0, 0);

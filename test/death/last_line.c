@@ -1,0 +1,143 @@
+// SPDX-License-Identifier: MIT
+// A misuse ends the program by SIGABRT whatever becomes of the line on stderr: nobody reads the pipe any
+// more, the file may not grow, the disk is full, there is no stderr. And so does a signal handler that
+// allocates and has interrupted malloc, where SIGABRT has a handler that allocates too: with a line or two.
+#include "../support/check.h"
+
+#include <linux/filter.h>
+#include <linux/seccomp.h>
+#include <signal.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+
+enum { LINES_MAX = 2, HANG_SECONDS = 60 };
+
+static void misuse(void)
+{
+    void *block = malloc(100);
+    free(block);
+    __asm__ volatile("" : "+r"(block));
+    free(block);
+    _exit(3);
+}
+
+static void to_a_pipe_without_a_reader(void)
+{
+    int ends[2];
+    CHECK(pipe(ends) == 0, "pipe");
+    close(ends[0]);
+    dup2(ends[1], 2);
+    misuse();
+}
+
+static void to_a_file_that_may_not_grow(void)
+{
+    static const struct rlimit none = {0, 0};
+    char name[] = "/tmp/mallow-last-line-XXXXXX";
+    const int file = mkstemp(name);
+    CHECK(file >= 0, "mkstemp");
+    unlink(name);
+    dup2(file, 2);
+    CHECK(setrlimit(RLIMIT_FSIZE, &none) == 0, "setrlimit");
+    misuse();
+}
+
+static void to_a_full_disk(void)
+{
+    dup2(open("/dev/full", O_WRONLY), 2);
+    misuse();
+}
+
+static void to_nobody(void)
+{
+    close(2);
+    misuse();
+}
+
+static void use_memory(int number)
+{
+    static void *blocks[200];
+    (void)number;
+    for (size_t i = 0; i < COUNT_OF(blocks); i++) {
+        blocks[i] = malloc(60000);
+    }
+    for (size_t i = 0; i < COUNT_OF(blocks); i++) {
+        free(blocks[i]);
+    }
+}
+
+// Every mmap from now on is interrupted by a signal: malloc's, with its lock held.
+static void deadlock_twice(void)
+{
+    struct sock_filter filter[] = {
+        BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_mmap, 0, 1),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_TRAP),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+    };
+    const struct sock_fprog program = {COUNT_OF(filter), filter};
+    signal(SIGABRT, use_memory);
+    signal(SIGSYS, use_memory);
+    if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0 ||
+        syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, 0, &program) != 0) {
+        _exit(EXIT_SKIP);
+    }
+    for (size_t i = 0; i < 100000; i++) {
+        void *volatile block = malloc(60000);
+        (void)block;
+    }
+    _exit(3);
+}
+
+static int end_of(void (*act)(void), int stderr_instead)
+{
+    const pid_t child = fork();
+    CHECK(child >= 0, "fork");
+    if (child == 0) {
+        alarm(HANG_SECONDS);
+        if (stderr_instead >= 0) {
+            dup2(stderr_instead, 2);
+        }
+        act();
+    }
+    int status = 0;
+    CHECK(waitpid(child, &status, 0) == child, "waitpid");
+    return status;
+}
+
+static void expect_abort(const char *name, void (*act)(void))
+{
+    const int status = end_of(act, -1);
+    CHECK(WIFSIGNALED(status) && WTERMSIG(status) == SIGABRT, "%s: status %#x", name, (unsigned)status);
+}
+
+static void deadlocks_end(void)
+{
+    static char text[4096];
+    char name[] = "/tmp/mallow-last-line-XXXXXX";
+    const int file = mkstemp(name);
+    CHECK(file >= 0, "mkstemp");
+    unlink(name);
+    const int status = end_of(deadlock_twice, file);
+    if (WIFEXITED(status) && WEXITSTATUS(status) == EXIT_SKIP) {
+        return;
+    }
+    const ssize_t length = pread(file, text, sizeof text, 0);
+    int lines = 0;
+    for (ssize_t i = 0; i < length; i++) {
+        lines += text[i] == '\n';
+    }
+    CHECK(WIFSIGNALED(status) && WTERMSIG(status) == SIGABRT && lines >= 1 && lines <= LINES_MAX,
+          "status %#x, %d lines: %.200s", (unsigned)status, lines, text);
+}
+
+int main(void)
+{
+    expect_abort("a pipe without a reader", to_a_pipe_without_a_reader);
+    expect_abort("a file that may not grow", to_a_file_that_may_not_grow);
+    expect_abort("a full disk", to_a_full_disk);
+    expect_abort("no stderr", to_nobody);
+    deadlocks_end();
+    return 0;
+}
