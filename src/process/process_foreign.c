@@ -58,7 +58,10 @@ static bool foreign_has_shape(const struct process *process, uintptr_t address) 
     const uintptr_t chunk = address - 16;
     if ((field & LIBC_FLAGS) == LIBC_MAPPED) {
         const size_t page = process->os.page_bytes;
-        return (chunk - before) % page == 0 && (before + bytes) % page == 0 && before < page * 16;
+        // What lies before it is there for its alignment.
+        const uintptr_t alignment = address & (0 - address);
+        return (chunk - before) % page == 0 && (before + bytes) % page == 0 &&
+               before <= alignment + LIBC_CHUNK_MIN;
     }
     if ((field & LIBC_OTHER_ARENA) != 0) {
         // A heap begins at a multiple of its maximum with a pointer to its arena and its size.

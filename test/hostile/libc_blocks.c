@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Kernels before 5.14 do not know MADV_POPULATE_READ, and a filter may refuse every madvise: a block of
-// libc's own malloc is still told from what is nobody's, without a fault.
+// Blocks of libc's own malloc, of every size and alignment, are told from what is nobody's, without a fault;
+// also by kernels before 5.14, which do not know MADV_POPULATE_READ, and where a filter refuses madvise.
 #include "../support/check.h"
 
 #include <dlfcn.h>
@@ -15,6 +15,7 @@
 #include <sys/wait.h>
 
 static void *(*libc_malloc)(size_t);
+static void *(*libc_memalign)(size_t, size_t);
 
 // `advice`: which madvise fails; 0: every one.
 static void refuse(unsigned advice, unsigned error)
@@ -44,6 +45,15 @@ static void use_blocks_of_libc(void)
         CHECK(block != NULL && block[0] == 0x5a && block[size - 1] == 0x5a, "realloc of %zu bytes", size);
         free(block);
         free(libc_malloc(size));
+        for (size_t alignment = 32; alignment <= 64 * MIB; alignment *= 2) {
+            block = libc_memalign(alignment, size);
+            CHECK(malloc_usable_size(block) >= size, "%zu bytes, aligned by %zu", size, alignment);
+            memset(block, 0x5a, size);
+            block = realloc(block, size * 2);
+            CHECK(block[0] == 0x5a && block[size - 1] == 0x5a, "%zu bytes, aligned by %zu", size, alignment);
+            free(block);
+            free(libc_memalign(alignment, size));
+        }
     }
 }
 
@@ -100,7 +110,10 @@ int main(void)
     void *const libc = dlopen(LIBC_SO, RTLD_LAZY | RTLD_NOLOAD);
     CHECK(libc != NULL, "dlopen: %s", dlerror());
     libc_malloc = (void *(*)(size_t))dlsym(libc, "__libc_malloc"); // libc's own, even so
-    CHECK(libc_malloc != NULL, "dlsym: %s", dlerror());
+    libc_memalign = (void *(*)(size_t, size_t))dlsym(libc, "__libc_memalign");
+    CHECK(libc_malloc != NULL && libc_memalign != NULL, "dlsym: %s", dlerror());
+    use_blocks_of_libc();
+    free_what_is_nobodys();
     under(POPULATE_READ, EINVAL);
     under(0, EPERM);
     under(0, ENOSYS);
