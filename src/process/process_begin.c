@@ -80,8 +80,25 @@ __attribute__((constructor(101))) static void process_begin(void) {
     }
 }
 
+// Whether a signal handler ends the program that has interrupted a call of ours, with a lock that
+// the figures are taken under.
+static MALLOW_COLD bool process_ends_inside(const struct process *process) {
+    static const char line[] = "mallow: no figures: a signal handler that has interrupted the "
+                               "allocator has ended the program\n";
+    if (!process_is_interrupted(process)) {
+        return false;
+    }
+    (void)os_tell(process_report_fd(process), line, sizeof line - 1);
+    return true;
+}
+
 __attribute__((destructor(101))) static void process_end(void) {
     struct process *const process = process_ready();
+    const bool tells = process_option(&process->options, stats) != 0 ||
+                       process_option_text(&process->options, report)[0] != '\0';
+    if (!tells || process_ends_inside(process)) {
+        return;
+    }
     if (process_option(&process->options, stats) != 0) {
         struct os_hush hush;
         os_hush(&hush);
