@@ -48,6 +48,9 @@ RECORDER_HIDDEN bool recorder_blocks_take(struct recorder_blocks *blocks, uintpt
 RECORDER_HIDDEN const struct recorder_block *
 recorder_blocks_find(const struct recorder_blocks *blocks, uintptr_t address);
 
+// Removes all.
+RECORDER_HIDDEN void recorder_blocks_forget(struct recorder_blocks *blocks);
+
 // ---- Trace ---------------------------------------------------------------------------------------
 
 // After the allocator has given out `address` (0: it failed) for `size` bytes; shift is log2 of an

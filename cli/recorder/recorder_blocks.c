@@ -107,3 +107,10 @@ bool recorder_blocks_take(struct recorder_blocks *blocks, uintptr_t address,
     blocks->places[gap] = (struct recorder_block){.address = 0};
     return true;
 }
+
+void recorder_blocks_forget(struct recorder_blocks *blocks) {
+    if (blocks->places != NULL) {
+        munmap(blocks->places, blocks->capacity * sizeof(struct recorder_block));
+    }
+    *blocks = (struct recorder_blocks){.places = NULL};
+}

@@ -19,10 +19,12 @@
 #include <fcntl.h>
 #include <linux/futex.h>
 #include <pthread.h>
+#include <signal.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
@@ -46,7 +48,7 @@ enum {
     RECORD_BYTES_MAX = 64 + TEXT_BYTES_MAX,
     FILES_MAX = 1000, // of one process, by exec
     PREFIX_BYTES = 4000,
-    DESCRIPTOR_LEAST = 512, // where a program's own files do not reach
+    DESCRIPTOR_LEAST = 512, // where a program's own files do not reach; lower under a low limit
 };
 
 // Bits of a record's first byte; the operation is in the low three.
@@ -69,8 +71,8 @@ struct header {
     char magic[8];
     uint32_t version;
     uint32_t header_bytes;
-    _Atomic uint64_t record_bytes; // stored last: all before it is whole
-    uint64_t record_count;
+    _Atomic uint64_t record_bytes; // stored after a record: all before it is whole
+    _Atomic uint64_t record_count; // stored after that: what is counted is there
     uint64_t start_ns; // since 1970
     uint32_t flags;
     uint32_t cut_errno;
@@ -99,16 +101,19 @@ static struct {
     int descriptor; // kept while the program lets us; see descriptor_ready
     dev_t device;
     ino_t inode;
+    struct stat messages; // stderr as it was at the start; all 0: it was closed
     struct header *header;
     uint8_t *window;      // mapping of the file from window_offset, or NULL
     uint64_t window_base; // where it begins in the file
     uint64_t window_bytes;
     uint64_t cursor; // where the next record goes, in the file
+    uint64_t record_count;
     uint64_t last_ns;
     uint64_t live_bytes;
     uint32_t last_thread;
     uint32_t thread_count;
     struct recorder_blocks blocks;
+    bool blocks_lost; // the trace was cut, and what happened to blocks since is not in the table
     // The texts of notes, by their hash, that the trace has already: places are never given up one
     // by one, but all at once when there are too many.
     struct {
@@ -154,6 +159,7 @@ static void lock_give(void) {
 // ---- Windows on the file -------------------------------------------------------------------------
 
 static void cut(int error) {
+    trace.blocks_lost = true;
     trace.header->flags |= FLAG_CUT;
     trace.header->cut_errno = (uint32_t)error;
 }
@@ -162,16 +168,42 @@ static bool is_cut(void) {
     return (trace.header->flags & FLAG_CUT) != 0;
 }
 
+// The descriptor, with a number that a program does not get for its own files, even if it has closed
+// all of them.
+static int out_of_the_way(int descriptor) {
+    for (int least = DESCRIPTOR_LEAST; least > STDERR_FILENO; least /= 2) {
+        const int moved = fcntl(descriptor, F_DUPFD_CLOEXEC, least);
+        if (moved >= 0) {
+            close(descriptor);
+            return moved;
+        }
+    }
+    return descriptor;
+}
+
+static bool descriptor_is_ours(void) {
+    struct stat status;
+    return trace.descriptor >= 0 && fstat(trace.descriptor, &status) == 0 &&
+           status.st_dev == trace.device && status.st_ino == trace.inode;
+}
+
 // The file, opened anew if the program has closed our descriptor, as daemons do with all.
 static bool descriptor_ready(void) {
-    struct stat status;
-    if (trace.descriptor >= 0 && fstat(trace.descriptor, &status) == 0 &&
-        status.st_dev == trace.device && status.st_ino == trace.inode) {
+    if (descriptor_is_ours()) {
         return true;
     }
     trace.descriptor = open(trace.path, O_RDWR | O_CLOEXEC | O_NOFOLLOW);
-    return trace.descriptor >= 0 && fstat(trace.descriptor, &status) == 0 &&
-           status.st_dev == trace.device && status.st_ino == trace.inode;
+    if (trace.descriptor < 0) {
+        return false;
+    }
+    trace.descriptor = out_of_the_way(trace.descriptor);
+    if (descriptor_is_ours()) {
+        return true;
+    }
+    close(trace.descriptor); // another file has the name by now
+    trace.descriptor = -1;
+    errno = ESTALE;
+    return false;
 }
 
 // Reserves the disk's blocks: a store to a mapping of a full disk would be a SIGBUS. Beyond the
@@ -268,10 +300,11 @@ static bool record_with(unsigned operation, const uint64_t *numbers, unsigned co
     }
     *start = (uint8_t)operation;
     trace.cursor += (uint64_t)(out - start);
-    trace.header->record_count++;
     trace.header->thread_count = trace.thread_count;
+    // In this order: whenever the process is killed, no record is counted that is not there.
     atomic_store_explicit(&trace.header->record_bytes, trace.cursor - HEADER_BYTES,
                           memory_order_release);
+    atomic_store_explicit(&trace.header->record_count, ++trace.record_count, memory_order_release);
     return true;
 }
 
@@ -335,14 +368,34 @@ static bool text_find(const char *text, size_t length, uint64_t *number) {
 
 // ---- Beginning a file ----------------------------------------------------------------------------
 
+// A line on stderr, unless the program has closed that, and perhaps a file of its own there. That
+// nobody reads it, or the limit of a file's size, is no reason for a signal to the program.
 static void say(const char *what, const char *about) {
     char line[4300];
+    struct stat now;
     const int length =
         snprintf(line, sizeof line, "mallow record: %s %s: nothing is recorded\n", what, about);
-    if (length > 0) {
-        const ssize_t written = write(STDERR_FILENO, line, (size_t)length);
-        (void)written;
+    if (length < 0 || fstat(STDERR_FILENO, &now) != 0 || now.st_dev != trace.messages.st_dev ||
+        now.st_ino != trace.messages.st_ino) {
+        return;
     }
+    sigset_t ours;
+    sigset_t before;
+    sigset_t pending;
+    sigemptyset(&ours);
+    sigaddset(&ours, SIGPIPE);
+    sigaddset(&ours, SIGXFSZ);
+    pthread_sigmask(SIG_BLOCK, &ours, &before);
+    sigpending(&pending);
+    const ssize_t written = write(STDERR_FILENO, line, (size_t)length);
+    const int sent = written >= 0 ? 0 : errno == EPIPE ? SIGPIPE : errno == EFBIG ? SIGXFSZ : 0;
+    if (sent != 0 && sigismember(&pending, sent) == 0) {
+        const struct timespec at_once = {0, 0};
+        sigemptyset(&ours);
+        sigaddset(&ours, sent);
+        sigtimedwait(&ours, NULL, &at_once);
+    }
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
 }
 
 // PREFIX.PID.trace, or PREFIX.PID.2.trace and so on after an exec.
@@ -356,11 +409,7 @@ static bool file_create(void) {
         snprintf(trace.path, sizeof trace.path, "%s.%d%s.trace", trace.prefix, pid, number);
         const int made = open(trace.path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
         if (made >= 0) {
-            const int high = fcntl(made, F_DUPFD_CLOEXEC, DESCRIPTOR_LEAST);
-            trace.descriptor = high >= 0 ? high : made;
-            if (high >= 0) {
-                close(made);
-            }
+            trace.descriptor = out_of_the_way(made);
             return true;
         }
         if (errno != EEXIST) {
@@ -386,6 +435,8 @@ static bool file_begin(bool forked) {
     }
     trace.device = status.st_dev;
     trace.inode = status.st_ino;
+    // Held as long as the file is mapped, so that `mallow record` knows what is still written.
+    (void)flock(trace.descriptor, LOCK_EX | LOCK_NB);
     void *memory = MAP_FAILED;
     if (file_reserve(0, HEADER_MAPPED) == 0) {
         memory =
@@ -411,6 +462,9 @@ static bool file_begin(bool forked) {
     trace.cursor = HEADER_BYTES;
     trace.last_ns = clock_ns(CLOCK_MONOTONIC);
     trace.last_thread = 0;
+    trace.thread_count = 0;
+    thread_number = 0;
+    trace.record_count = 0;
     trace.live_bytes = 0;
     trace.text_number = 0;
     texts_forget();
@@ -460,6 +514,10 @@ static void begin(void) {
     if (forked) {
         leave_parent();
     }
+    if (trace.blocks_lost) {
+        recorder_blocks_forget(&trace.blocks);
+        trace.blocks_lost = false;
+    }
     if (!file_begin(forked)) {
         say("cannot write", trace.path);
         trace.refused = true;
@@ -493,6 +551,9 @@ static bool prepare(void) {
     strcpy(trace.prefix, prefix);
     trace.descriptor = -1;
     const int error = errno;
+    if (fstat(STDERR_FILENO, &trace.messages) != 0) {
+        trace.messages = (struct stat){.st_ino = 0};
+    }
     trace.wiped = wiped_page();
     errno = error;
     if (trace.wiped == NULL) {
@@ -508,7 +569,7 @@ static bool enter(void) {
         return false;
     }
     lock_take();
-    if (!trace.wiped->started) {
+    if (!trace.wiped->started && !trace.refused) {
         const int error = errno;
         begin();
         errno = error;
@@ -643,6 +704,7 @@ static void fork_parent(void) {
 
 static void fork_child(void) {
     thread_forks = false; // the lock is free: its page has been wiped
+    thread_number = 0;
 }
 
 __attribute__((constructor)) static void recorder_loaded(void) {

@@ -2,6 +2,7 @@
 //! `mallow record`: the command with the recorder preloaded; a trace file a process.
 
 use std::fs::{self, OpenOptions};
+use std::os::fd::AsRawFd;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::{Path, PathBuf};
 use std::process;
@@ -10,7 +11,7 @@ use clap::{Arg, ArgMatches, Command};
 use mallow_measure::table::{self, Table};
 use mallow_measure::{elf, library, output};
 
-use crate::trace::{Header, Trace, HEADER_BYTES};
+use crate::trace::{Trace, HEADER_BYTES};
 use crate::{command_argument, given_command, Failure, EXIT_CODES};
 
 const LIBRARY: &str = "libmallow-record.so";
@@ -97,14 +98,27 @@ fn is_numbered(rest: &str) -> bool {
     })
 }
 
-/// Gives back what the recorder reserved ahead, if the process is gone.
-fn trim(path: &Path, header: &Header) {
-    if Path::new(&format!("/proc/{}", header.pid)).exists() {
+/// Gives back what the recorder reserved ahead, unless a process has the file in its memory still: a
+/// store beyond its end would kill that one. The recorder holds a lock for as long.
+fn trim(path: &Path) {
+    let Ok(file) = OpenOptions::new().write(true).open(path) else {
+        return;
+    };
+    // SAFETY: a descriptor of our own.
+    if unsafe { libc::flock(file.as_raw_fd(), libc::LOCK_EX | libc::LOCK_NB) } != 0 {
         return;
     }
-    if let Ok(file) = OpenOptions::new().write(true).open(path) {
+    // Read with the lock held: who held it before may have recorded more than was known.
+    let (Ok(trace), Ok(now)) = (Trace::open(path), file.metadata()) else {
+        return;
+    };
+    let end = trace
+        .header()
+        .record_bytes
+        .saturating_add(HEADER_BYTES as u64);
+    if end < now.len() {
         // It is only space: without it the trace is as good.
-        let _ = file.set_len(HEADER_BYTES as u64 + header.record_bytes);
+        let _ = file.set_len(end);
     }
 }
 
@@ -128,7 +142,7 @@ fn summary(found: &[PathBuf]) -> String {
             }
         };
         let header = trace.header();
-        trim(path, header);
+        trim(path);
         if let Some(error) = header.cut {
             cut.push(format!(
                 "mallow: warning: {} ends early: {}\n",
@@ -176,14 +190,15 @@ pub fn main(matches: &ArgMatches) -> Result<u8, Failure> {
     for name in library::TOOL_VARIABLES {
         command.env_remove(name);
     }
-    // An interrupt from the terminal is the command's affair.
+    // An interrupt from the terminal is the command's affair, and ignored where we were told to.
     // SAFETY: only dispositions change, in this process and back in the child before its exec.
     unsafe {
-        libc::signal(libc::SIGINT, libc::SIG_IGN);
-        libc::signal(libc::SIGQUIT, libc::SIG_IGN);
-        command.pre_exec(|| {
-            libc::signal(libc::SIGINT, libc::SIG_DFL);
-            libc::signal(libc::SIGQUIT, libc::SIG_DFL);
+        let before = [libc::SIGINT, libc::SIGQUIT]
+            .map(|signal| (signal, libc::signal(signal, libc::SIG_IGN)));
+        command.pre_exec(move || {
+            for (signal, disposition) in before {
+                libc::signal(signal, disposition);
+            }
             Ok(())
         });
     }

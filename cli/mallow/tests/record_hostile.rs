@@ -1,0 +1,254 @@
+// SPDX-License-Identifier: MIT
+//! The recorder in programs that make it hard: killed at any instruction, without descriptors, disk or
+//! stderr, and on after `mallow record` has ended.
+
+mod recording;
+
+use std::fs;
+use std::process::Command;
+
+use recording::{mallow, program, record, recorder, scratch};
+
+/// Steps through a child that records: what its file says after each instruction is what would be
+/// there if that had been its last.
+#[test]
+fn whenever_a_process_is_killed_no_record_is_counted_that_is_not_there() {
+    let code = r#"
+int main(void) {
+    const pid_t pid = fork();
+    if (pid == 0) {
+        free(malloc(60));
+        ptrace(PTRACE_TRACEME, 0, 0, 0);
+        raise(SIGSTOP);
+        for (;;) free(malloc(61));
+    }
+    int status = 0;
+    char path[4096];
+    waitpid(pid, &status, 0);
+    snprintf(path, sizeof path, "%s.%d.trace", getenv("MW_RECORD"), pid);
+    const volatile unsigned long *header =
+        mmap(NULL, 4096, PROT_READ, MAP_SHARED, open(path, O_RDONLY), 0);
+    if (header == MAP_FAILED) return 3;
+    unsigned long whole = header[3], bytes = header[2];
+    const unsigned long first = whole;
+    int result = 0;
+    for (int i = 0; i < 20000 && whole < first + 6 && result == 0; i++) {
+        ptrace(PTRACE_SINGLESTEP, pid, 0, 0);
+        waitpid(pid, &status, 0);
+        whole += header[2] != bytes;
+        bytes = header[2];
+        result = header[3] > whole;
+    }
+    kill(pid, SIGKILL);
+    return result != 0 ? 1 : whole < first + 6 ? 2 : 0;
+}"#;
+    let run = record("stepped", &[program("stepped", code).to_str().unwrap()]);
+    assert_eq!(run.output.status.code(), Some(0), "{:?}", run.output);
+}
+
+/// What a child knew of its parent's blocks would be wrong after a cut, and so would be their sizes.
+#[test]
+fn a_child_of_a_process_whose_trace_was_cut_takes_no_block_for_another() {
+    let code = r#"
+enum { COUNT = 2000 };
+int main(void) {
+    static char *blocks[COUNT];
+    const struct rlimit limit = {400000, RLIM_INFINITY};
+    setrlimit(RLIMIT_FSIZE, &limit);
+    for (int i = 0; i < COUNT; i++) blocks[i] = malloc(100000);
+    for (int i = 0; i < 200000; i++) free(malloc(55)); // cut
+    for (int i = 0; i < COUNT; i++) free(blocks[i]);
+    static char *kept[100];
+    for (int i = 0; i < 100; i++) kept[i] = malloc(3000);
+    const pid_t pid = fork();
+    if (pid == 0) {
+        for (int i = 0; i < COUNT; i++) {
+            if (malloc_usable_size(malloc(40 + i)) != 40 + i) _exit(1);
+        }
+        for (int i = 0; i < 100; i++) {
+            if (malloc_usable_size(kept[i]) > 3016) _exit(2);
+        }
+        free(kept[0]);
+        _exit(0);
+    }
+    int status = 9;
+    waitpid(pid, &status, 0);
+    return WEXITSTATUS(status);
+}"#;
+    let run = record("cut", &[program("cut", code).to_str().unwrap()]);
+    assert_eq!(run.output.status.code(), Some(0), "{:?}", run.output);
+    let child = run
+        .traces
+        .iter()
+        .find(|trace| trace.head.contains("forked"));
+    let child = child.unwrap();
+    assert_eq!(child.sizes().len(), 2000);
+    assert_eq!((child.count("allocate"), child.count("unknown")), (2000, 1));
+}
+
+#[test]
+fn a_program_that_has_closed_all_files_gets_the_lowest_numbers() {
+    let code = r#"
+int main(void) {
+    free(malloc(1));
+    for (int i = 0; i < 4096; i++) close(i);
+    for (int i = 0; i < 300000; i++) free(malloc(42)); // more than one window
+    return open("/dev/null", O_RDWR) == 0 && open("/dev/null", O_RDWR) == 1 ? 0 : 1;
+}"#;
+    let path = program("lowest", code);
+    for limit in ["4096", "100"] {
+        let script = format!("ulimit -n {limit}; exec {}", path.display());
+        let run = record("lowest", &["sh", "-c", &script]);
+        assert_eq!(run.output.status.code(), Some(0), "{limit}");
+        assert_eq!(run.with(42)[0].count("allocate"), 300_001, "{limit}");
+    }
+}
+
+/// A process that `mallow record` does not see by its number: a child that shares the memory of one that
+/// has ended. So is one in a PID namespace.
+#[test]
+fn the_file_of_a_process_that_goes_on_is_left_alone() {
+    let code = r#"
+static char stack[65536];
+static int child(void *folder) {
+    char path[4096];
+    for (int i = 0; i < 3; i++) close(i);
+    snprintf(path, sizeof path, "%s/go", folder);
+    for (int i = 0; i < 3000 && access(path, F_OK) != 0; i++) usleep(10000);
+    for (int i = 0; i < 100000; i++) free(malloc(42));
+    snprintf(path, sizeof path, "%s/done", folder);
+    close(creat(path, 0600));
+    _exit(0);
+}
+int main(int count, char **words) {
+    free(malloc(1));
+    clone(child, stack + sizeof stack, CLONE_VM, words[1]);
+    _exit(0);
+}"#;
+    let folder = scratch().join("goes-on");
+    fs::create_dir_all(&folder).unwrap();
+    let path = program("survivor", code);
+    let run = record(
+        "survivor",
+        &[path.to_str().unwrap(), folder.to_str().unwrap()],
+    );
+    assert_eq!(run.output.status.code(), Some(0), "{:?}", run.output);
+    fs::write(folder.join("go"), "").unwrap();
+    let done = || folder.join("done").exists();
+    let mut tries = 0..3000;
+    while !done() && tries.next().is_some() {
+        std::thread::sleep(std::time::Duration::from_millis(10));
+    }
+    assert!(done());
+}
+
+#[test]
+fn a_forked_childs_threads_are_its_own() {
+    let code = r#"
+static void *quick(void *size) { free(malloc((size_t)size)); return NULL; }
+static void other(size_t size) {
+    pthread_t thread;
+    pthread_create(&thread, NULL, quick, (void *)size);
+    pthread_join(thread, NULL);
+}
+static void *forks(void *unused) {
+    const pid_t pid = fork();
+    if (pid == 0) { free(malloc(44)); other(45); _exit(0); }
+    waitpid(pid, NULL, 0);
+    return NULL;
+}
+int main(void) {
+    pthread_t thread;
+    for (int i = 0; i < 4; i++) other(42);
+    pthread_create(&thread, NULL, forks, NULL);
+    pthread_join(thread, NULL);
+    return 0;
+}"#;
+    let run = record("threads", &[program("threads", code).to_str().unwrap()]);
+    assert!(run.output.status.success(), "{:?}", run.output);
+    let child = run.with(45)[0];
+    assert!(child.head.contains(" 2 threads"), "{}", child.head);
+    let path = scratch().join("threads-traces").join(&child.name);
+    let second = mallow(&["trace", "--thread", "1", path.to_str().unwrap()]);
+    let second = String::from_utf8_lossy(&second.stdout).into_owned();
+    assert!(second.contains(" 45\n"), "{second}");
+}
+
+#[test]
+fn what_the_recorder_has_to_say_does_no_harm() {
+    // Its stderr is a file, and the limit of a file's size what there is to tell of; or nobody reads.
+    let said = scratch().join("said");
+    for output in [said.to_str().unwrap(), ">(sleep 0)"] {
+        let script = format!("ulimit -f 0; sleep 0.2; exec ls -d / 2>{output}");
+        let script = script.replace("2>>", "2> >");
+        let run = record("harmless", &["bash", "-c", &script]);
+        assert_eq!(run.output.status.code(), Some(0), "{:?}", run.output);
+        assert_eq!(run.output.stdout, b"/\n");
+    }
+    // Its stderr is closed, and the program's own file has the number.
+    let code = r#"
+int main(int count, char **words) {
+    free(malloc(1));
+    close(2);
+    if (open(words[1], O_RDWR | O_CREAT | O_TRUNC, 0600) != 2) return 1;
+    const pid_t pid = fork();
+    if (pid == 0) {
+        const struct rlimit limit = {0, RLIM_INFINITY};
+        setrlimit(RLIMIT_FSIZE, &limit);
+        free(malloc(1));
+        _exit(0);
+    }
+    int status = 1;
+    waitpid(pid, &status, 0);
+    struct stat file;
+    return status != 0 || fstat(2, &file) != 0 || file.st_size != 0;
+}"#;
+    let path = program("own-file", code);
+    let file = scratch().join("own-file.data");
+    let run = record(
+        "own-file",
+        &[path.to_str().unwrap(), file.to_str().unwrap()],
+    );
+    assert_eq!(run.output.status.code(), Some(0), "{:?}", run.output);
+}
+
+#[test]
+fn what_was_refused_once_leaves_no_empty_traces_behind() {
+    let code = r#"
+static void child(rlim_t most, int more) {
+    const pid_t pid = fork();
+    if (pid == 0) {
+        const struct rlimit limit = {most, RLIM_INFINITY};
+        setrlimit(RLIMIT_FSIZE, &limit);
+        free(malloc(1));
+        if (more) child(RLIM_INFINITY, 0);
+        _exit(0);
+    }
+    waitpid(pid, NULL, 0);
+}
+int main(void) {
+    free(malloc(71));
+    child(0, 1);
+    return 0;
+}"#;
+    let run = record("refused", &[program("refused", code).to_str().unwrap()]);
+    assert_eq!(run.output.status.code(), Some(0), "{:?}", run.output);
+    assert_eq!(run.traces.len(), 1);
+    let said = String::from_utf8_lossy(&run.output.stderr).into_owned();
+    assert_eq!(said.matches("nothing is recorded").count(), 1, "{said}");
+}
+
+/// A command in the background of a script ignores interrupts; so it does when it is recorded.
+#[test]
+fn an_ignored_interrupt_stays_ignored() {
+    let prefix = scratch().join("ignored");
+    let script = format!(
+        "trap '' INT; exec {} record -o {} --recorder {} -- sh -c 'kill -INT $$; echo on'",
+        env!("CARGO_BIN_EXE_mallow"),
+        prefix.display(),
+        recorder().display()
+    );
+    let output = Command::new("sh").args(["-c", &script]).output().unwrap();
+    assert_eq!(output.status.code(), Some(0), "{output:?}");
+    assert_eq!(output.stdout, b"on\n");
+}
