@@ -3,12 +3,17 @@
 
 use std::collections::HashMap;
 
+use mallow_measure::output;
 use mallow_measure::table::Table;
 
 use crate::trace::{Event, Operation, Trace};
 
 /// What `mallow trace --scopes` calls records outside of any scope.
 const NONE: &str = "(none)";
+
+/// Bytes of a path's beginning, and of its end, that are always shown; of what lies between only if
+/// there is no more. A program that never ends its scopes nests as many as it begins.
+const PATH_HALF_BYTES: usize = 1000;
 
 /// The scopes that each thread is in.
 #[derive(Default)]
@@ -30,12 +35,36 @@ impl Scopes {
         }
     }
 
-    /// The names from the outermost in, with slashes between; empty outside of any.
+    /// The names from the outermost in, with slashes between; empty outside of any. Of very many the
+    /// first and the last.
     pub fn path(&self, thread: u32, trace: &Trace) -> String {
         let open = self.open.get(&thread).map(Vec::as_slice).unwrap_or(&[]);
-        let names: Vec<&str> = open.iter().map(|&text| trace.text(text)).collect();
-        names.join("/")
+        let names = |some: &[usize]| {
+            let names: Vec<&str> = some.iter().map(|&text| trace.text(text)).collect();
+            names.join("/")
+        };
+        let first = count_that_fits(open.iter(), trace);
+        let last = count_that_fits(open.iter().rev(), trace);
+        if first + last >= open.len() {
+            return names(open);
+        }
+        format!(
+            "{}/.../{}",
+            names(&open[..first]),
+            names(&open[open.len() - last..])
+        )
     }
+}
+
+/// How many of these names, with a slash each, have room in half a path.
+fn count_that_fits<'a>(texts: impl Iterator<Item = &'a usize>, trace: &Trace) -> usize {
+    let mut used = 0;
+    texts
+        .take_while(|&&text| {
+            used += trace.text(text).len() + 1;
+            used <= PATH_HALF_BYTES
+        })
+        .count()
 }
 
 /// What one scope asked for.
@@ -109,7 +138,7 @@ pub fn table(trace: &mut Trace) -> Result<String, String> {
         table.row([
             match share.path.is_empty() {
                 true => NONE.to_string(),
-                false => share.path,
+                false => output::printable(&share.path),
             },
             share.blocks.to_string(),
             share.bytes.to_string(),
@@ -159,6 +188,35 @@ mod tests {
             share("", 2, 12, 12, 12),
         ];
         assert_eq!(found, expected);
+    }
+
+    #[test]
+    fn scopes_that_never_end_have_paths_of_bounded_length() {
+        let mut writer = Writer::default();
+        writer.note(1, 0, Some("request"));
+        for _ in 0..20_000 {
+            writer.note(1, 0, None);
+            writer.allocate(1);
+        }
+        let path = writer.write("unended");
+        let found = shares(&mut Trace::open(&path).unwrap()).unwrap();
+        assert!(found.len() < 1000, "{}", found.len());
+        let longest = found.iter().map(|share| share.path.len()).max();
+        assert!(longest < Some(2 * PATH_HALF_BYTES + 5), "{longest:?}");
+        assert_eq!(found.iter().map(|share| share.blocks).sum::<u64>(), 20_000);
+        let deep = &found[0].path; // that of most records
+        assert!(deep.starts_with("request/request/"), "{deep}");
+        assert!(deep.contains("/request/.../request/"), "{deep}");
+    }
+
+    #[test]
+    fn what_stands_in_a_trace_does_not_reach_the_terminal_as_it_is() {
+        let mut writer = Writer::default();
+        writer.note(1, 0, Some("a\u{1b}[31m\nb"));
+        writer.allocate(1);
+        let path = writer.write("escaped");
+        let text = table(&mut Trace::open(&path).unwrap()).unwrap();
+        assert!(text.contains("a\\u{1b}[31m\\nb  "), "{text}");
     }
 
     #[test]

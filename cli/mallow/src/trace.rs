@@ -6,11 +6,15 @@ use std::fs::File;
 use std::io::{BufReader, ErrorKind, Read};
 use std::path::{Path, PathBuf};
 
+use mallow_measure::output;
+
 /// Length of the header, where the records begin.
 pub const HEADER_BYTES: usize = 4096;
 const COMMAND_AT: usize = 256;
 const BUFFER_BYTES: usize = 1 << 18;
 const TEXT_BYTES_MAX: u64 = 255;
+/// No program has addresses for a larger block.
+const BLOCK_BYTES_MAX: u64 = 1 << 57;
 
 const FLAG_CUT: u32 = 1;
 const FLAG_ENDED: u32 = 2;
@@ -170,6 +174,14 @@ impl Trace {
         Err("a number is too long".into())
     }
 
+    /// The size of a block that is there.
+    fn block_bytes(size: u64) -> Result<u64, String> {
+        match size <= BLOCK_BYTES_MAX {
+            true => Ok(size),
+            false => Err(format!("a block of {size} bytes")),
+        }
+    }
+
     fn known_id(&mut self) -> Result<u64, String> {
         let distance = self.number()?;
         if distance == 0 {
@@ -238,7 +250,7 @@ impl Trace {
                     self.next_id += 1;
                     Operation::Allocate {
                         id: self.next_id - 1,
-                        size,
+                        size: Trace::block_bytes(size)?,
                         alignment: 1 << shift,
                         zeroed: first & 32 != 0,
                         inherited: kind == 4,
@@ -248,11 +260,14 @@ impl Trace {
             2 => Operation::Free {
                 id: self.known_id()?,
             },
-            3 => Operation::Resize {
-                id: self.known_id()?,
-                size: self.number()?,
-                failed,
-            },
+            3 => {
+                let (id, size) = (self.known_id()?, self.number()?);
+                let size = match failed {
+                    true => size,
+                    false => Trace::block_bytes(size)?,
+                };
+                Operation::Resize { id, size, failed }
+            }
             5 => Operation::Unknown,
             6 => self.read_note()?,
             other => return Err(format!("operation {other} is none")),
@@ -296,9 +311,10 @@ impl Header {
             ));
         }
         let flags = u32_at(40);
-        let command = bytes[COMMAND_AT..]
+        let words = &bytes[COMMAND_AT..];
+        let end = words.iter().rposition(|&byte| byte != 0);
+        let command = words[..end.map_or(0, |last| last + 1)]
             .split(|&byte| byte == 0)
-            .take_while(|word| !word.is_empty())
             .map(|word| String::from_utf8_lossy(word).into_owned())
             .collect();
         Ok(Header {
@@ -318,7 +334,7 @@ impl Header {
 
     /// The command as one line, at most `width` characters of it.
     pub fn command_line(&self, width: usize) -> String {
-        let line = self.command.join(" ").replace(['\n', '\t'], " ");
+        let line = output::printable(&self.command.join(" "));
         if line.chars().count() <= width {
             return line;
         }
@@ -485,6 +501,35 @@ mod tests {
         assert!(read(&path).unwrap_err().contains("too short"));
         std::fs::write(&path, vec![b'x'; 5000]).unwrap();
         assert!(read(&path).unwrap_err().contains("no trace"));
+    }
+
+    #[test]
+    fn blocks_larger_than_any_address_space_are_none() {
+        for size in [BLOCK_BYTES_MAX + 1, u64::MAX] {
+            let mut writer = Writer::default();
+            writer.allocate(size);
+            let error = read(&writer.write("large")).unwrap_err();
+            assert!(
+                error.contains(&format!("record 1: a block of {size} bytes")),
+                "{error}"
+            );
+            let mut writer = Writer::default();
+            writer.allocate(8);
+            writer.resize(0, size);
+            assert!(read(&writer.write("larger")).is_err());
+        }
+    }
+
+    #[test]
+    fn the_command_is_shown_with_all_its_words_and_does_nothing_to_the_terminal() {
+        let path = Writer::default().write("words");
+        let mut bytes = std::fs::read(&path).unwrap();
+        let words = b"job\0\0a\x1b[31mb\0last\0";
+        bytes[COMMAND_AT..COMMAND_AT + words.len()].copy_from_slice(words);
+        std::fs::write(&path, bytes).unwrap();
+        let trace = Trace::open(&path).unwrap();
+        assert_eq!(trace.header().command.len(), 4);
+        assert_eq!(trace.header().command_line(100), "job  a\\u{1b}[31mb last");
     }
 
     #[test]

@@ -40,6 +40,19 @@ pub fn told(tool: &str, printed: io::Result<()>, is_help: bool, code: i32) -> Ex
     }
 }
 
+/// A text of somebody else's for a terminal: what that might take for a command, or a new line, is
+/// escaped.
+pub fn printable(text: &str) -> String {
+    let mut shown = String::with_capacity(text.len());
+    for character in text.chars() {
+        match character.is_control() {
+            true => shown.extend(character.escape_default()),
+            false => shown.push(character),
+        }
+    }
+    shown
+}
+
 /// Whether a file can be written there; the error says why not. Makes nothing.
 pub fn writable(path: &Path) -> Result<(), String> {
     let parent = path.parent().filter(|p| !p.as_os_str().is_empty());

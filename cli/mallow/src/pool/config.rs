@@ -7,6 +7,8 @@ use std::io::Read;
 use std::path::Path;
 use std::ptr;
 
+use mallow_measure::output;
+
 use super::ffi;
 pub use super::ffi::{Class, ClassPlan, Plan};
 use crate::Failure;
@@ -225,14 +227,7 @@ fn read_text(path: &Path) -> std::io::Result<String> {
 /// A line of a file for a message: what a terminal might take for a command escaped, and cut.
 fn shown(line: &str) -> String {
     let line = line.trim();
-    let mut text: String = line
-        .chars()
-        .take(LINE_SHOWN)
-        .flat_map(|c| match c.is_control() {
-            true => c.escape_default().collect::<Vec<_>>(),
-            false => vec![c],
-        })
-        .collect();
+    let mut text = output::printable(&line.chars().take(LINE_SHOWN).collect::<String>());
     if line.chars().nth(LINE_SHOWN).is_some() {
         text.push_str("...");
     }

@@ -147,6 +147,7 @@ fn budget_table(job: &Job, config: &Config, planned: &[ClassPlan]) -> Result<Str
 
 /// Derives, prints, writes.
 pub fn main(path: &Path, matches: &ArgMatches, with_code: bool) -> Result<u8, Failure> {
+    let failed = |text: String| Failure::tool(format!("{}: {text}", path.display()));
     let limit = matches.get_one::<u64>("max-size").copied();
     let trace = Trace::open(path).map_err(Failure::tool)?;
     let header = trace.header().clone();
@@ -170,13 +171,11 @@ pub fn main(path: &Path, matches: &ArgMatches, with_code: bool) -> Result<u8, Fa
     let counts = by_counts(&derived);
     let config = match matches.get_flag("counts") {
         true => counts,
-        false => by_shares(&counts).map_err(Failure::tool)?,
+        false => by_shares(&counts).map_err(failed)?,
     };
-    let (planned, classes) = config
-        .plan()
-        .map_err(|problem| Failure::tool(problem.text))?;
+    let (planned, classes) = config.plan().map_err(|problem| failed(problem.text))?;
 
-    let budgets = budget_table(&job, &config, &classes).map_err(Failure::tool)?;
+    let budgets = budget_table(&job, &config, &classes).map_err(failed)?;
 
     let heading = format!(
         "The pool that serves {} ({} requests) without a refusal,\nderived by mallow pool plan --from.{}",
