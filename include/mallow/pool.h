@@ -224,7 +224,8 @@ MW_API enum mw_pool_status mw_pool_free(struct mw_pool *pool, void *block);
 // Frees a block of another thread's pool (made with `remote`): lock-free, at most 4 atomic operations
 // unless others interfere; the owner takes it back, 64 blocks at a time, when it next runs out. The
 // same checks, and as exact: of two threads that free one block at once, one gets MW_POOL_DOUBLE_FREE,
-// or, if one of the two is the owner, the second free is dropped when it is taken back. ANY THREAD.
+// or, if one of the two is the owner, the second free is dropped when it is taken back, unless the block
+// has been handed out again by then. ANY THREAD.
 MW_API enum mw_pool_status mw_pool_free_remote(struct mw_pool *pool, void *block);
 
 // Takes back up to `word_limit` times 64 blocks that other threads have freed, ahead of need; returns

@@ -32,6 +32,13 @@
 // Makes the compiler forget what it knows of a variable. No instruction.
 #define compiler_forget(variable) __asm__("" : "+r"(variable))
 
+// Makes a 64-bit place 0, by one instruction: the compiler may take two that are shorter together.
+#if defined(__x86_64__) && defined(__LP64__)
+#define compiler_clear(place) __asm__("movq $0, %0" : "=m"(place))
+#else
+#define compiler_clear(place) ((place) = 0)
+#endif
+
 // Flips bits of a 64-bit place; whether none is left. One instruction and a branch, where compilers
 // read, change, write and compare.
 #if defined(__x86_64__) && defined(__GCC_ASM_FLAG_OUTPUTS__)
@@ -68,20 +75,21 @@
 #define compiler_relaxed_plain(pointer) __atomic_load_n((pointer), __ATOMIC_RELAXED)
 #endif
 
-// Exchanges one element of an array of 64-bit atomics, as seq_cst does. The compiler computes its
-// address apart, by an instruction more.
+// Takes bits that are set out of an element of an array of 64-bit atomics, as seq_cst does; whether
+// none is left. The compiler computes its address apart, by an instruction more.
 #if defined(__x86_64__) && defined(MALLOW_PLAIN_ACCESS)
-#define compiler_exchange(array, index, value)                                                     \
+#define compiler_take_all(array, index, bits)                                                      \
     __extension__({                                                                                \
-        uint64_t old_ = (value);                                                                   \
-        __asm__ volatile("xchgq %0, (%1,%2,8)"                                                     \
-                         : "+r"(old_)                                                              \
-                         : "r"(array), "r"((uint64_t)(index))                                      \
+        bool is_zero_;                                                                             \
+        __asm__ volatile("lock xorq %3, (%1,%2,8)"                                                 \
+                         : "=@ccz"(is_zero_)                                                       \
+                         : "r"(array), "r"((uint64_t)(index)), "r"(bits)                           \
                          : "memory");                                                              \
-        old_;                                                                                      \
+        is_zero_;                                                                                  \
     })
 #else
-#define compiler_exchange(array, index, value) atomic_exchange(&(array)[index], (value))
+#define compiler_take_all(array, index, bits)                                                      \
+    (atomic_fetch_and(&(array)[index], ~(bits)) == (bits))
 #endif
 
 #endif

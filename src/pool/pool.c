@@ -113,15 +113,22 @@ MALLOW_INLINE void *pool_take_freed(struct mw_pool *pool, struct pool_class *cla
     const uint64_t index = bits_find_lowest(bits);
     const uint64_t others = bits & (bits - 1);
     class->taken_bits = others;
-    const uint64_t freed = compiler_exchange(remote->words, index, 0);
+    bits ^= others;
+    compiler_forget(bits); // here and below: else there are too few registers
     struct pool_group *const group = remote->group;
+    _Atomic(uint64_t) *words = remote->words;
+    compiler_forget(words);
+    const uint64_t freed = atomic_load_explicit(&words[index], memory_order_relaxed);
     const uint64_t rest = freed & (freed - 1);
     class->seen++;
     if (likely(rest != 0)) {
         pool_word_set(&group->words[index], rest);
-        group->summary = bits ^ others;
-        group->next = NULL;
+        group->summary = bits;
+        compiler_clear(group->next);
         class->group = group;
+    }
+    if (unlikely(!compiler_take_all(words, index, freed))) {
+        class->taken_bits |= UINT64_C(1) << index; // more was freed just now: another time
     }
     if (unlikely(class->room_bit != 0)) {
         pool_settle_room(pool, class);

@@ -260,10 +260,11 @@ MALLOW_INLINE struct pool_remote *pool_remote_of(const struct pool_area *area, s
            (ptrdiff_t)~(index >> POOL_GROUP_SHIFT);
 }
 
-// Whether others have freed a block, which its owner does not know of yet.
+// Whether others have freed a block, which its owner does not know of yet. Who is not the owner
+// asks this before looking at the owner's bit (pool_remote.c).
 MALLOW_INLINE bool pool_remote_is_set(const struct pool_area *area, size_t index) {
     const uint64_t bits = atomic_load_explicit(&area->remote_words[index >> POOL_WORD_SHIFT],
-                                               memory_order_relaxed);
+                                               memory_order_acquire);
     return (bits >> (index % 64) & 1) != 0;
 }
 
@@ -280,9 +281,11 @@ MALLOW_INLINE void pool_word_set(uint64_t *word, uint64_t value) {
 
 // Whether a block is free, as its owner sees it or as others have left it.
 MALLOW_INLINE bool pool_is_free(const struct pool_area *area, size_t index) {
+    if (area->remote_words != NULL && pool_remote_is_set(area, index)) {
+        return true;
+    }
     const uint64_t word = pool_word_get(&area->words[index >> POOL_WORD_SHIFT]);
-    return (word >> (index % 64) & 1) != 0 ||
-           (area->remote_words != NULL && pool_remote_is_set(area, index));
+    return (word >> (index % 64) & 1) != 0;
 }
 
 // What an address in the area is that is no block's start.

@@ -2,7 +2,9 @@
 // Pool, what other threads do: free a block of it; and how its owner takes such blocks back.
 //
 // Threads  mw_pool_free_remote: any. The rest: the owner.
-// Holds    a remote bit is set from the free until the owner takes its word by exchange;
+// Holds    a remote bit is set from the free until the owner takes its word, whose bits it has set
+//          among its own before: so who looks at the remote bit, and then at the owner's, sees that
+//          a block is free if it is so all the while;
 //          bit w of a remote summary is set by whoever found word w 0, and a group is posted, once,
 //          by whoever found its summary 0. The owner takes the group off the list, then the
 //          summary, then the words: so a group is on the list once at most, a summary bit that the
@@ -24,23 +26,25 @@ static void pool_post(struct mw_pool *pool, struct pool_class *class, struct poo
     }
 }
 
+static enum mw_pool_status pool_free_remote_again(struct mw_pool *pool, struct pool_area *area,
+                                                  size_t index);
+
 MALLOW_INLINE enum mw_pool_status pool_free_remote_index(struct mw_pool *pool,
                                                          struct pool_area *area, size_t index) {
-    const size_t place = index >> POOL_WORD_SHIFT;
-    uint64_t own = pool_word_get(&area->words[place]);
-    if (unlikely(bits_set_was_set(&own, index))) {
-        return MW_POOL_DOUBLE_FREE;
-    }
+    size_t place = index >> POOL_WORD_SHIFT;
     // By hand: of fetch_or the compiler makes a loop that keeps the mask as well.
     _Atomic(uint64_t) *const word = &area->remote_words[place];
-    uint64_t before = atomic_load_explicit(word, memory_order_relaxed);
-    uint64_t after;
-    do {
-        after = before;
-        if (unlikely(bits_set_was_set(&after, index))) {
-            return MW_POOL_DOUBLE_FREE;
-        }
-    } while (unlikely(!atomic_compare_exchange_strong(word, &before, after)));
+    uint64_t before = atomic_load_explicit(word, memory_order_acquire);
+    compiler_forget(place); // else it is multiplied by 8 apart
+    // The owner's bits after the others', as it takes these back the other way round.
+    uint64_t own = pool_word_get(&area->words[place]);
+    uint64_t after = before;
+    if (unlikely(bits_set_was_set(&own, index)) || unlikely(bits_set_was_set(&after, index))) {
+        return MW_POOL_DOUBLE_FREE;
+    }
+    if (unlikely(!atomic_compare_exchange_strong(word, &before, after))) {
+        return pool_free_remote_again(pool, area, index);
+    }
     struct pool_class *const class = area->owner;
     atomic_fetch_add_explicit(&class->remote, 1, memory_order_relaxed);
     if (before != 0) {
@@ -56,6 +60,13 @@ MALLOW_INLINE enum mw_pool_status pool_free_remote_index(struct mw_pool *pool,
         pool_post(pool, class, remote);
     }
     return MW_POOL_OK;
+}
+
+// Another block of the word was freed meanwhile.
+static MALLOW_COLD enum mw_pool_status pool_free_remote_again(struct mw_pool *pool,
+                                                              struct pool_area *area,
+                                                              size_t index) {
+    return pool_free_remote_index(pool, area, index);
 }
 
 // Blocks too big to be found by multiplying; or no block.
@@ -140,12 +151,13 @@ MALLOW_INTERNAL size_t pool_collect_word(struct mw_pool *pool, struct pool_class
     class->taken_bits &= class->taken_bits - 1;
     uint64_t *const word = remote->group->words + index;
     const uint64_t own = pool_word_get(word);
-    const uint64_t freed =
-        atomic_exchange_explicit(&remote->words[index], 0, memory_order_acquire);
+    uint64_t freed = atomic_load_explicit(&remote->words[index], memory_order_relaxed);
+    do { // a bit is in both words before it is in the owner's alone
+        pool_word_set(word, own | freed);
+    } while (unlikely(!atomic_compare_exchange_strong(&remote->words[index], &freed, 0)));
     const size_t count = bits_count(freed & ~own); // a bit in both was freed twice at one time
     class->lane.headroom += (ptrdiff_t)count;
     class->seen += bits_count(freed);
-    pool_word_set(word, own | freed);
     if (own == 0 && freed != 0) {
         pool_word_filled(class, remote->group, index);
     }

@@ -6,6 +6,7 @@
 #include "../support/suite.h"
 
 #include <pthread.h>
+#include <sched.h>
 #include <stdatomic.h>
 #include <string.h>
 
@@ -216,6 +217,66 @@ static void of_several_remote_frees_exactly_one_succeeds(void **unused)
     CHECK(mw_pool_destroy(shared_pool) == MW_POOL_OK, "destroy");
 }
 
+static _Atomic(void *) target;
+static atomic_bool at_it, over;
+static atomic_size_t tries;
+
+// Frees a block that is free already, again and again.
+static void *offender(void *unused)
+{
+    (void)unused;
+    while (!atomic_load(&over)) {
+        atomic_store(&at_it, true);
+        void *const block = atomic_load(&target);
+        if (block != NULL && mw_pool_free_remote(shared_pool, block) == MW_POOL_OK) {
+            atomic_fetch_add(&freed_twice, 1);
+        }
+        atomic_store_explicit(&tries, tries + (block != NULL), memory_order_relaxed);
+        atomic_store_explicit(&at_it, false, memory_order_release);
+    }
+    return NULL;
+}
+
+static void a_block_is_free_while_its_owner_takes_it_back_too(void **unused)
+{
+    (void)unused;
+    static const struct mw_pool_class word = {.size_bytes = 16, .block_count = 64};
+    const struct mw_pool_config config = {.classes = &word, .class_count = 1, .remote = true};
+    CHECK(mw_pool_create(&config, &shared_pool, NULL) == MW_POOL_OK, "pool");
+    atomic_store(&freed_twice, 0);
+    pthread_t thread;
+    CHECK(pthread_create(&thread, NULL, offender, NULL) == 0, "thread");
+    for (size_t round = 0; round < ROUNDS / 100; round++) {
+        void *blocks[64];
+        for (size_t i = 0; i < 64; i++) {
+            blocks[i] = mw_pool_alloc_class(shared_pool, 0);
+            CHECK(blocks[i] != NULL, "block %zu of round %zu", i, round);
+        }
+        for (size_t i = 0; i < 64; i++) {
+            CHECK(mw_pool_free_remote(shared_pool, blocks[i]) == MW_POOL_OK, "remote");
+        }
+        const size_t tried = atomic_load(&tries);
+        atomic_store(&target, blocks[63]);
+        while (atomic_load(&tries) == tried) {
+            sched_yield();
+        }
+        if (round % 2 == 0) { // one of them back to the program, the others to the pool
+            CHECK(mw_pool_alloc_class(shared_pool, 0) == blocks[0], "the lowest one");
+        } else {
+            CHECK(mw_pool_collect(shared_pool, 1) == 64, "collect");
+        }
+        atomic_store(&target, NULL);
+        while (atomic_load(&at_it)) {
+            sched_yield();
+        }
+        CHECK(atomic_load(&freed_twice) == 0, "freed again in round %zu", round);
+        CHECK(mw_pool_free(shared_pool, blocks[0]) == (round % 2 == 0 ? MW_POOL_OK : MW_POOL_DOUBLE_FREE), "back");
+    }
+    atomic_store(&over, true);
+    pthread_join(thread, NULL);
+    CHECK(mw_pool_destroy(shared_pool) == MW_POOL_OK, "destroy");
+}
+
 static void what_one_side_has_freed_the_other_cannot(void **unused)
 {
     (void)unused;
@@ -289,6 +350,7 @@ int main(void)
         cmocka_unit_test(blocks_cross_threads_and_none_is_lost),
         cmocka_unit_test(with_fallback_and_owners_checked_too),
         cmocka_unit_test(of_several_remote_frees_exactly_one_succeeds),
+        cmocka_unit_test(a_block_is_free_while_its_owner_takes_it_back_too),
         cmocka_unit_test(what_one_side_has_freed_the_other_cannot),
         cmocka_unit_test(exhausted_means_exhausted_of_what_others_have_freed_too),
         cmocka_unit_test(a_set_knows_whose_a_block_is),
