@@ -304,14 +304,16 @@ static bool pool_place(struct pool_layout *layout) {
 }
 
 // Cells of the map: one for a single class; else so many that a small area's own cell costs little,
-// and that the map does.
+// and that the map does. What areas leave that are moved to cells of their own is a quarter of the
+// memory at most.
 static void pool_choose_cells(struct pool_layout *layout, size_t bytes) {
     if (layout->class_count == 1) {
         layout->cell_shift = sizeof(size_t) * 8 - 1;
         layout->cell_count = 1;
         return;
     }
-    const size_t cells = bits_min(bits_max(bytes / 4096, 16), 256 * layout->class_count);
+    const size_t cells = bits_max(bits_min(bytes / 4096, 256 * layout->class_count),
+                                  8 * layout->class_count);
     layout->cell_shift = bits_max(6, bits_log2_ceil(bytes / cells + 1));
     layout->cell_count = bytes == 0 ? 1 : ((bytes - 1) >> layout->cell_shift) + 1;
 }

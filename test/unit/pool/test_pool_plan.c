@@ -288,6 +288,25 @@ CASE(exact_counts_are_exact_and_say_what_they_need) {
     assert_int_equal(mw_pool_plan(&it.config, &it.plan, NULL), MW_POOL_TOO_SMALL);
 }
 
+CASE(small_pools_of_many_classes_hold_a_block_of_each) {
+    static const struct {
+        size_t class_count, pool_bytes;
+    } rows[] = {{14, 16 << 10}, {20, 32 << 10}, {20, 64 << 10}, {40, 128 << 10}, {160, 512 << 10}, {256, 1 << 20}};
+    for (size_t row = 0; row < sizeof rows / sizeof rows[0]; row++) {
+        begin(rows[row].class_count);
+        it.config.pool_bytes = rows[row].pool_bytes;
+        uint32_t left = MW_POOL_WHOLE;
+        for (size_t i = 0; i < it.config.class_count; i++) {
+            const uint32_t share = left / (uint32_t)(it.config.class_count - i);
+            it.classes[i] = (struct mw_pool_class){.size_bytes = 8 * (i + 1), .alignment_bytes = 8, .share_ppm = share};
+            left -= share;
+        }
+        struct mw_pool *const pool = pools_create(&it);
+        (void)take_all(pool);
+        check_sums(pool);
+    }
+}
+
 CASE(blocks_of_any_size_can_be_planned) {
     begin(3);
     it.classes[0].size_bytes = (size_t)3 << 40;
@@ -310,6 +329,7 @@ int main(void) {
         cmocka_unit_test(shares_must_add_to_exactly_the_whole),
         cmocka_unit_test(memory_that_does_not_do_has_a_status),
         cmocka_unit_test(exact_counts_are_exact_and_say_what_they_need),
+        cmocka_unit_test(small_pools_of_many_classes_hold_a_block_of_each),
         cmocka_unit_test(blocks_of_any_size_can_be_planned),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
