@@ -135,7 +135,7 @@ struct mw_pool_planned {
     size_t payload_bytes;   // of these, in blocks: the sum of capacity_count * block_bytes
     size_t overhead_bytes;  // the rest: bookkeeping, alignment and remainder
     size_t metadata_bytes;  // of these, bookkeeping; the rest is alignment and remainder
-    size_t overhead_ppm;    // overhead_bytes per million payload_bytes, rounded up
+    size_t overhead_ppm;    // overhead_bytes per million payload_bytes, rounded up; SIZE_MAX: more
     size_t alignment_bytes; // what the caller's memory must be aligned to
     size_t problem_class;   // index of the class that the status is about, or MW_POOL_NO_CLASS
     // Upper bounds of the instructions of one call in libmallow as released (x86-64, gcc); no call

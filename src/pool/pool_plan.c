@@ -51,15 +51,17 @@ static void pool_plan_costs(struct mw_pool_planned *plan, const struct pool_shap
     plan->remote_instructions = shape->remote ? (uint32_t)remote : 0;
 }
 
-// Per million, rounded up. Both are scaled so far that the product does not overflow.
+// Per million, rounded up. The rest is scaled so far that its product does not overflow.
 static void pool_plan_overhead(struct mw_pool_planned *plan) {
     plan->overhead_bytes = plan->pool_bytes - plan->payload_bytes;
-    uint64_t overhead = plan->overhead_bytes, payload = plan->payload_bytes;
-    for (; overhead >> 43 != 0; overhead /= 2) {
-        payload /= 2;
+    const size_t whole = plan->overhead_bytes / plan->payload_bytes;
+    uint64_t rest = plan->overhead_bytes % plan->payload_bytes, payload = plan->payload_bytes;
+    for (; payload >> 43 != 0; payload /= 2) {
+        rest /= 2;
     }
+    const size_t part = (size_t)((rest * MW_POOL_WHOLE + payload - 1) / payload);
     plan->overhead_ppm =
-        payload == 0 ? 0 : (size_t)((overhead * MW_POOL_WHOLE + payload - 1) / payload);
+        whole < SIZE_MAX / MW_POOL_WHOLE ? whole * MW_POOL_WHOLE + part : SIZE_MAX;
 }
 
 static void pool_plan_layout(const struct pool_layout *layout, struct mw_pool_planned *plan,
@@ -120,6 +122,16 @@ enum mw_pool_status mw_pool_plan(const struct mw_pool_config *config, struct mw_
 
 // ---- A pool that exists -------------------------------------------------------------------------
 
+// Whether blocks of a memory are found by dividing.
+static bool pool_is_divided(const struct mw_pool *pool, const struct pool_memory *memory) {
+    const struct pool_area *const areas = (const struct pool_area *)(uintptr_t)(memory + 1);
+    bool divided = false;
+    for (size_t place = 0; place < pool->class_count; place++) {
+        divided = divided || areas[place].reciprocal == 0;
+    }
+    return divided;
+}
+
 static void pool_describe_class(const struct mw_pool *pool, const struct pool_class *class,
                                 struct mw_pool_class_plan *to) {
     *to = (struct mw_pool_class_plan){.block_bytes = class->lane.block_bytes,
@@ -151,12 +163,12 @@ enum mw_pool_status mw_pool_describe(const struct mw_pool *pool, struct mw_pool_
     for (size_t i = 0; i < pool->memory_count; i++) {
         plan->pool_bytes += pool->memories[i]->given_bytes;
         plan->metadata_bytes += pool->memories[i]->metadata_bytes;
+        divided = divided || pool_is_divided(pool, pool->memories[i]);
     }
     for (size_t rank = 0; rank < pool->class_count; rank++) {
         const struct pool_class *const class = pool_class_at(pool, rank);
         plan->payload_bytes += class->capacity * class->lane.block_bytes;
         plan->alignment_bytes = bits_max(plan->alignment_bytes, class->alignment);
-        divided = divided || class->lane.reciprocal == 0;
         if (classes != NULL) {
             pool_describe_class(pool, class, &classes[class->index]);
         }

@@ -4,6 +4,8 @@
 
 #include "pools.h"
 
+#include <sys/mman.h>
+
 static struct pools_case it;
 
 // Every block of a pool, in the order in which it was handed out.
@@ -288,6 +290,44 @@ CASE(exact_counts_are_exact_and_say_what_they_need) {
     assert_int_equal(mw_pool_plan(&it.config, &it.plan, NULL), MW_POOL_TOO_SMALL);
 }
 
+CASE(overhead_far_above_the_payload_is_exact_too) {
+    begin(1);
+    it.classes[0] = (struct mw_pool_class){.size_bytes = 112, .block_count = 1};
+    for (unsigned shift = 12; shift < 63; shift++) {
+        it.config.pool_bytes = (size_t)1 << shift;
+        assert_int_equal(mw_pool_plan(&it.config, &it.plan, NULL), MW_POOL_OK);
+        assert_int_equal(it.plan.overhead_bytes, it.config.pool_bytes - 112);
+        const unsigned __int128 exact = ((unsigned __int128)it.plan.overhead_bytes * MW_POOL_WHOLE + 111) / 112;
+        assert_int_equal(it.plan.overhead_ppm, exact < SIZE_MAX ? (size_t)exact : SIZE_MAX);
+    }
+}
+
+CASE(attached_blocks_that_are_divided_have_their_bound) {
+    begin(1); // address space, of which the bookkeeping alone is touched
+    const size_t bytes = (size_t)64 << 30;
+    char *const space = mmap(NULL, bytes, PROT_READ | PROT_WRITE,
+                             MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (space == MAP_FAILED) {
+        skip();
+    }
+    it.classes[0] = (struct mw_pool_class){.size_bytes = ((size_t)1 << 29) + 49072, .block_count = 1};
+    it.config.pool_bytes = 0;
+    it.config.remote = true;
+    it.config.memory = space;
+    struct mw_pool *pool = NULL;
+    assert_int_equal(mw_pool_create_in(&it.config, &pool, NULL), MW_POOL_OK);
+    struct mw_pool_planned small, large;
+    assert_int_equal(mw_pool_describe(pool, &small, NULL), MW_POOL_OK);
+    assert_int_equal(mw_pool_attach(pool, space + ((size_t)1 << 30), bytes - ((size_t)1 << 30)), MW_POOL_OK);
+    assert_int_equal(mw_pool_describe(pool, &large, NULL), MW_POOL_OK);
+    it.classes[0].block_count = mw_pool_capacity_count(pool, 0); // the same in one memory
+    it.config.memory = NULL;
+    assert_int_equal(mw_pool_plan(&it.config, &it.plan, NULL), MW_POOL_OK);
+    assert_true(it.plan.remote_instructions > small.remote_instructions);
+    assert_true(large.remote_instructions > it.plan.remote_instructions);
+    assert_int_equal(munmap(space, bytes), 0);
+}
+
 CASE(small_pools_of_many_classes_hold_a_block_of_each) {
     static const struct {
         size_t class_count, pool_bytes;
@@ -329,6 +369,8 @@ int main(void) {
         cmocka_unit_test(shares_must_add_to_exactly_the_whole),
         cmocka_unit_test(memory_that_does_not_do_has_a_status),
         cmocka_unit_test(exact_counts_are_exact_and_say_what_they_need),
+        cmocka_unit_test(overhead_far_above_the_payload_is_exact_too),
+        cmocka_unit_test(attached_blocks_that_are_divided_have_their_bound),
         cmocka_unit_test(small_pools_of_many_classes_hold_a_block_of_each),
         cmocka_unit_test(blocks_of_any_size_can_be_planned),
     };
