@@ -189,9 +189,9 @@ static enum mw_pool_status pool_read_line(struct pool_text *text, struct pool_sl
     }
     char key[POOL_VALUE_MAX + 1], word[POOL_VALUE_MAX + 1];
     if (line.at[0] == '[') {
-        const bool whole = pool_copy(line, key) && line.at[line.length - 1] == ']';
+        (void)pool_copy(line, key); // a longer name is another's
         text->skipping = !format_same(key, "[pool]") && !format_same(key, "[allocator]");
-        return whole ? MW_POOL_OK : MW_POOL_TEXT_SYNTAX;
+        return line.at[line.length - 1] == ']' ? MW_POOL_OK : MW_POOL_TEXT_SYNTAX;
     }
     if (text->skipping) {
         return MW_POOL_OK;

@@ -19,7 +19,8 @@ CASE(a_file_with_an_allocator_section_is_read) {
     assert_int_equal(parse("[network]\nport=16381\nclass=nonsense\n\n"
                            "[allocator]\r\n# pools\r\npool_size=64M\r\nclass=64,60\r\n"
                            " class = 256 , 30 \nclass=1024,10 # the rest\n"
-                           "[log]\nlevel=3"),
+                           "[log]\nlevel=3\n[/etc/log/of/another/program/with/a/name/of/its/"
+                           "own/that/is/longer/than/any/key]\nlevel=4"),
                      MW_POOL_OK);
     assert_int_equal(config.pool_bytes, 64 << 20);
     assert_int_equal(config.class_count, 3);
