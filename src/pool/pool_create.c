@@ -182,9 +182,40 @@ MALLOW_INTERNAL enum mw_pool_status pool_attach_layout(const struct mw_pool *poo
     return pool_layout_end(layout, bytes, &problem);
 }
 
+// How many blocks of a class are free by their owner's bits.
+static size_t pool_free_count(const struct mw_pool *pool, const struct pool_class *class) {
+    size_t count = 0;
+    for (size_t i = 0; i < pool->memory_count; i++) {
+        const struct pool_area *area = (const struct pool_area *)(pool->memories[i] + 1);
+        while (area->owner != class) {
+            area++;
+        }
+        for (size_t word = 0; word < pool_word_count(area->full_count); word++) {
+            count += bits_count(pool_word_get(&area->words[word]));
+        }
+    }
+    return count;
+}
+
+// What others have freed of an exhausted class is taken back without being counted, as its peak is
+// the capacity for good (pool_take_freed). With more memory it is not: the counts are made good.
+static void pool_settle_peaks(struct mw_pool *pool) {
+    for (size_t rank = 0; rank < pool->class_count; rank++) {
+        struct pool_class *const class = pool_class_at(pool, rank);
+        struct mw_pool_lane *const lane = &class->lane;
+        if (pool->remote && lane->peak_count >= class->capacity) {
+            const size_t live_count = class->capacity - pool_free_count(pool, class);
+            class->seen += lane->peak_count - (size_t)lane->headroom - live_count;
+            lane->peak_count = class->capacity;
+            lane->headroom = (ptrdiff_t)(class->capacity - live_count);
+        }
+    }
+}
+
 MALLOW_INTERNAL struct pool_memory *pool_attach_formatted(struct mw_pool *pool,
                                                           const struct pool_layout *layout,
                                                           uintptr_t start, size_t bytes) {
+    pool_settle_peaks(pool);
     struct pool_memory *const memory = pool_format(pool, layout, start, bytes);
     pool_memory_add(pool, memory);
     return memory;

@@ -517,6 +517,36 @@ CASE(blocks_too_big_to_multiply_are_divided) {
 
 // ---- Attached memory ----------------------------------------------------------------------------
 
+CASE(more_memory_leaves_the_peak_as_it_was) {
+    static const size_t size = 64;
+    for (size_t again = 1; again <= 64; again += 21) {
+        plain(1, &size, 64);
+        it.config.remote = true;
+        struct mw_pool *const pool = pools_create(&it);
+        void *blocks[64];
+        for (size_t i = 0; i < 64; i++) {
+            blocks[i] = mw_pool_alloc(pool, size);
+        }
+        for (size_t i = 0; i < 64; i++) {
+            assert_int_equal(mw_pool_free_remote(pool, blocks[i]), MW_POOL_OK);
+        }
+        for (size_t i = 0; i < again; i++) { // of those that others have freed
+            assert_non_null(mw_pool_alloc(pool, size));
+        }
+        static _Alignas(64) char more[1 << 14];
+        assert_int_equal(mw_pool_attach(pool, more, sizeof more), MW_POOL_OK);
+        pools_audit(pool);
+        const size_t capacity = mw_pool_capacity_count(pool, 0);
+        for (size_t i = again; i <= capacity; i++) {
+            struct mw_pool_class_stats stats;
+            assert_int_equal(mw_pool_stats(pool, &stats, 1), 1);
+            assert_int_equal(stats.used_count, i);
+            assert_int_equal(stats.peak_count, bits_max(i, 64));
+            assert_true((mw_pool_alloc(pool, size) != NULL) == (i < capacity));
+        }
+    }
+}
+
 CASE(attached_memory_is_cut_by_the_same_shares) {
     memset(&it, 0, sizeof it);
     it.classes[0] = (struct mw_pool_class){.size_bytes = 64, .share_ppm = MW_POOL_PERCENT(75)};
@@ -680,6 +710,7 @@ int main(void) {
         cmocka_unit_test(fallback_finds_the_next_of_many_classes),
         cmocka_unit_test(fallback_takes_the_next_bigger_class_with_room),
         cmocka_unit_test(blocks_too_big_to_multiply_are_divided),
+        cmocka_unit_test(more_memory_leaves_the_peak_as_it_was),
         cmocka_unit_test(attached_memory_is_cut_by_the_same_shares),
         cmocka_unit_test(counted_pools_grow_in_proportion),
         cmocka_unit_test(another_thread_than_the_owner_is_refused),
