@@ -115,6 +115,10 @@ enum mw_pool_status mw_pool_debug_end(struct mw_pool *pool) {
 }
 
 void *mw_pool_debug_alloc(struct mw_pool *pool, size_t size, enum mw_pool_status *status) {
+    if (!pool_is_valid(pool)) {
+        *status = MW_POOL_NOT_A_POOL;
+        return NULL;
+    }
     void *const block = mw_pool_alloc_status(pool, size, status);
     if (block != NULL) {
         const size_t bytes = mw_pool_usable_size(pool, block);
@@ -127,6 +131,9 @@ void *mw_pool_debug_alloc(struct mw_pool *pool, size_t size, enum mw_pool_status
 }
 
 enum mw_pool_status mw_pool_debug_free(struct mw_pool *pool, void *block) {
+    if (!pool_is_valid(pool)) {
+        return MW_POOL_NOT_A_POOL;
+    }
     if (pool->remote || mw_pool_last_status(pool) != MW_POOL_NOT_OWNER) { // else it stays
         debug_hide(pool, block);
     }
@@ -134,6 +141,9 @@ enum mw_pool_status mw_pool_debug_free(struct mw_pool *pool, void *block) {
 }
 
 enum mw_pool_status mw_pool_debug_free_remote(struct mw_pool *pool, void *block) {
+    if (!pool_is_valid(pool)) {
+        return MW_POOL_NOT_A_POOL;
+    }
     if (pool->remote) {
         debug_hide(pool, block);
     }

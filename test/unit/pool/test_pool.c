@@ -692,6 +692,16 @@ CASE(what_is_no_pool_is_said_to_be_none) {
     assert_int_equal(mw_pool_attach(pool, memory, 4096), MW_POOL_NOT_A_POOL);
     assert_int_equal(mw_pool_bind(NULL), MW_POOL_NOT_A_POOL);
     assert_int_equal(mw_pool_describe(pool, &it.plan, NULL), MW_POOL_NOT_A_POOL);
+    enum mw_pool_status status = MW_POOL_OK;
+    void *block = NULL;
+    assert_null(mw_pool_debug_alloc(pool, 16, &status));
+    assert_int_equal(status, MW_POOL_NOT_A_POOL);
+    assert_int_equal(mw_pool_debug_begin(pool), MW_POOL_NOT_A_POOL);
+    assert_int_equal(mw_pool_debug_free(pool, memory), MW_POOL_NOT_A_POOL);
+    assert_int_equal(mw_pool_debug_free(NULL, memory), MW_POOL_NOT_A_POOL);
+    assert_int_equal(mw_pool_debug_free_remote(pool, memory), MW_POOL_NOT_A_POOL);
+    assert_int_equal(mw_pool_debug_check(pool, &block), MW_POOL_NOT_A_POOL);
+    assert_int_equal(mw_pool_debug_end(pool), MW_POOL_NOT_A_POOL);
 }
 
 int main(void) {
