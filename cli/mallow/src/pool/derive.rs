@@ -27,6 +27,7 @@ pub struct Class {
 /// Intervals of bins, peaks and costs: what partitions are chosen from.
 pub struct Choices {
     bins: Vec<Size>,
+    least: Vec<u64>,       // bytes of each bin's smallest size
     peaks: Vec<u32>,       // of the interval (first, last), at first * bins + last
     best: Vec<Vec<u64>>,   // [classes - 1][last]: fewest bytes for bins 0 ..= last
     from: Vec<Vec<usize>>, // the first bin of the last class there
@@ -51,7 +52,8 @@ fn peaks_of_sizes(job: &Job) -> Vec<u64> {
     peaks
 }
 
-/// The bin of each size, and the bins: at most `most`, merged where that costs fewest bytes.
+/// The bin of each size, and the bins, each as its largest size: at most `most`, merged where that costs
+/// fewest bytes.
 fn merge(sizes: &[Size], peaks: &[u64], most: usize) -> (Vec<u8>, Vec<Size>) {
     struct Bin {
         last: usize, // index of its largest size
@@ -127,8 +129,13 @@ impl Choices {
     pub fn new(job: &Job, most: usize) -> Choices {
         let (bin_of, bins) = merge(&job.sizes, &peaks_of_sizes(job), BIN_COUNT_MAX);
         let peaks = peaks_of_intervals(job, &bin_of, bins.len());
+        let least = (0..bins.len())
+            .filter_map(|bin| bin_of.iter().position(|&of| usize::from(of) == bin))
+            .map(|first| job.sizes[first].bytes)
+            .collect();
         let mut choices = Choices {
             bins,
+            least,
             peaks,
             best: Vec::new(),
             from: Vec::new(),
@@ -154,8 +161,8 @@ impl Choices {
     /// as well, so that a pool would not keep them apart.
     fn cost(&self, first: usize, last: usize) -> u64 {
         let class = self.class(first, last);
-        match self.bins.get(last + 1) {
-            Some(next) if class.block_bytes >= next.bytes => NEVER,
+        match self.least.get(last + 1) {
+            Some(&next) if class.block_bytes >= next => NEVER,
             _ => class.block_bytes.saturating_mul(class.peak),
         }
     }
