@@ -234,10 +234,10 @@ fn shown(line: &str) -> String {
     text
 }
 
-/// Whether a section's lines are the pool's.
+/// Whether a section's lines are the pool's, by its first line as the library reads it.
 fn is_ours(section: &str) -> bool {
-    let name = section.trim_start_matches('[').trim_end_matches(']');
-    matches!(name.trim(), "pool" | "allocator")
+    let name = section.split('#').next().unwrap_or_default().trim_end();
+    matches!(name, "[pool]" | "[allocator]")
 }
 
 /// What a problem of the whole file may come from: a section of another's, or one that is misspelt.
@@ -367,6 +367,12 @@ mod tests {
         assert_eq!(class_line(text, 0), Some((3, "class=16,50")));
         assert_eq!(class_line(text, 1), Some((7, "class = 0,50")));
         assert_eq!(class_line(text, 2), None);
+        let text =
+            "[pool] # mine\nclass=16,50\n[ pool ]\nclass=1,1\n[allocator]# too\nclass=0,50\n";
+        assert_eq!(class_line(text, 0), Some((2, "class=16,50")));
+        assert_eq!(class_line(text, 1), Some((6, "class=0,50")));
+        assert_eq!(passed_over("[pool] # mine\n"), "");
+        assert!(passed_over(text).contains("line 3: what follows '[ pool ]'"));
         let text = "preset = low-latency # two\nclass=0,1\n";
         assert_eq!(class_line(text, 1), Some((1, "preset = low-latency # two")));
         assert_eq!(class_line(text, 2), Some((2, "class=0,1")));
