@@ -48,17 +48,18 @@ pub fn by_shares(counts: &Config) -> Result<Config, String> {
         .iter()
         .map(|c| (c.block_bytes * c.capacity_count + c.metadata_bytes) as u64)
         .collect();
+    let unshared = exact.pool_bytes - needs.iter().sum::<u64>() as usize;
     let largest = (0..needs.len()).max_by_key(|&i| needs[i]).unwrap_or(0);
     let mut margin = 1e-5;
     while margin < 1.0 {
         let larger = |bytes: f64, part: f64| bytes * (1.0 + margin * part);
         let pool_bytes =
             (larger(exact.pool_bytes as f64, 1.0) as usize + PAGE).next_multiple_of(PAGE);
-        // Half of what was added goes to every class in proportion: its share is of what the library's
-        // bookkeeping leaves. The rest is for the rounding up of the shares.
-        let share = |need: &u64| {
-            (larger(*need as f64, 0.5) * WHOLE as f64 / pool_bytes as f64).ceil() as u64
-        };
+        // Half of what was added goes to every class in proportion; the rest is for the rounding up of
+        // the shares. They are of what the pool's own bookkeeping leaves.
+        let shared = pool_bytes - unshared;
+        let share =
+            |need: &u64| (larger(*need as f64, 0.5) * WHOLE as f64 / shared as f64).ceil() as u64;
         let shares: Vec<u64> = needs.iter().map(share).collect();
         margin *= 1.2;
         let Some(rest) = WHOLE.checked_sub(shares.iter().sum()) else {
@@ -81,7 +82,7 @@ pub fn by_shares(counts: &Config) -> Result<Config, String> {
             return Ok(config);
         }
     }
-    Err("no pool of shares holds these classes; use --counts".into())
+    Err("no shares come to these classes; use --counts".into())
 }
 
 /// Bytes that 1, 2, 4 ... classes need.
@@ -147,7 +148,6 @@ fn budget_table(job: &Job, config: &Config, planned: &[ClassPlan]) -> Result<Str
 
 /// Derives, prints, writes.
 pub fn main(path: &Path, matches: &ArgMatches, with_code: bool) -> Result<u8, Failure> {
-    let failed = |text: String| Failure::tool(format!("{}: {text}", path.display()));
     let limit = matches.get_one::<u64>("max-size").copied();
     let trace = Trace::open(path).map_err(Failure::tool)?;
     let header = trace.header().clone();
@@ -168,14 +168,15 @@ pub fn main(path: &Path, matches: &ArgMatches, with_code: bool) -> Result<u8, Fa
         None => choices.enough(SLACK),
     };
     let derived = choices.classes(chosen);
+    let no_pool = |why| Failure::tool(format!("{}: no pool for it: {why}", path.display()));
     let counts = by_counts(&derived);
     let config = match matches.get_flag("counts") {
         true => counts,
-        false => by_shares(&counts).map_err(failed)?,
+        false => by_shares(&counts).map_err(no_pool)?,
     };
-    let (planned, classes) = config.plan().map_err(|problem| failed(problem.text))?;
+    let (planned, classes) = config.plan().map_err(|problem| no_pool(problem.text))?;
 
-    let budgets = budget_table(&job, &config, &classes).map_err(failed)?;
+    let budgets = budget_table(&job, &config, &classes).map_err(no_pool)?;
 
     let heading = format!(
         "The pool that serves {} ({} requests) without a refusal,\nderived by mallow pool plan --from.{}",
@@ -218,4 +219,29 @@ pub fn main(path: &Path, matches: &ArgMatches, with_code: bool) -> Result<u8, Fa
         print!("\n{}", plan::snippet(&config.brought_in()));
     }
     Ok(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Shares that come to what the counts ask for, where the pool's own bookkeeping is most of it.
+    #[test]
+    fn few_blocks_of_many_classes_have_shares_too() {
+        for class_count in [1, 2, 30, 64] {
+            let classes: Vec<derive::Class> = (1..=class_count)
+                .map(|n| derive::Class {
+                    block_bytes: GRANULE * n,
+                    alignment: GRANULE,
+                    peak: 1,
+                })
+                .collect();
+            let counts = by_counts(&classes);
+            let shares = by_shares(&counts).unwrap();
+            let (plan, classes) = shares.plan().unwrap();
+            assert!(classes.iter().all(|class| class.capacity_count >= 1));
+            let exact = counts.plan().unwrap().0.pool_bytes;
+            assert!(plan.pool_bytes < 2 * (exact + PAGE), "{class_count}");
+        }
+    }
 }
