@@ -61,6 +61,15 @@ MALLOW_INTERNAL struct slab_remote *arena_remote_of(const struct arena_set *set,
     return &arena->remotes[slab - arena->slabs];
 }
 
+MALLOW_INTERNAL const struct slab_remote *arena_remote_at(const struct arena_set *set,
+                                                          const struct slab *slab,
+                                                          uintptr_t address) {
+    const struct arena *const arena = arena_of_slab(set, slab, address);
+    return likely(arena != NULL && arena_has_slab(arena, slab))
+               ? &arena->remotes[slab - arena->slabs]
+               : NULL;
+}
+
 // Notes whether little is left that the next spans could be taken from without a system call.
 MALLOW_INLINE void arena_set_low_locked(struct arena_set *set) {
     const struct arena *const arena = &set->primary;

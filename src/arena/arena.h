@@ -352,6 +352,11 @@ MALLOW_INLINE bool arena_has_slab(const struct arena *arena, const struct slab *
 MALLOW_INTERNAL struct slab_remote *arena_remote_of(const struct arena_set *set,
                                                     const struct slab *slab);
 
+// The same of one that was found at `address`, and may be given up by now; NULL: its arena is, too.
+MALLOW_INTERNAL const struct slab_remote *arena_remote_at(const struct arena_set *set,
+                                                          const struct slab *slab,
+                                                          uintptr_t address);
+
 MALLOW_INTERNAL void arena_fork_prepare(struct arena_set *set, bool hurried);
 MALLOW_INTERNAL void arena_fork_parent(struct arena_set *set);
 MALLOW_INTERNAL void arena_fork_child(struct arena_set *set);

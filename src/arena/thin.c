@@ -23,13 +23,16 @@ static struct thin_slice *thin_of(const struct slab *slab) {
 }
 
 // The mark of the granule that begins at `address`; NULL if none does.
-static _Atomic(uint8_t) *thin_mark(const struct slab *slab, uintptr_t address) {
-    struct thin_slice *const slice = thin_of(slab);
+static _Atomic(uint8_t) *thin_mark_in(struct thin_slice *slice, uintptr_t address) {
     const size_t offset = address - slice->address;
     if (offset % MALLOW_GRANULE_BYTES != 0 || offset >= MALLOW_SLICE_BYTES) {
         return NULL;
     }
     return &slice->marks[offset >> MALLOW_GRANULE_SHIFT];
+}
+
+static _Atomic(uint8_t) *thin_mark(const struct slab *slab, uintptr_t address) {
+    return thin_mark_in(thin_of(slab), address);
 }
 
 static void thin_list_add_locked(struct thin_set *set, struct thin_slice *slice) {
@@ -319,8 +322,10 @@ MALLOW_INTERNAL uintptr_t thin_take(struct thin_unit *unit, unsigned class_index
     return address;
 }
 
+// Of any address: another thread may just be giving the slice up.
 MALLOW_INTERNAL size_t thin_size(const struct slab *slab, uintptr_t address) {
-    const _Atomic(uint8_t) *const mark = thin_mark(slab, address);
+    struct thin_slice *const slice = (void *)__atomic_load_n(&slab->word, __ATOMIC_RELAXED);
+    const _Atomic(uint8_t) *const mark = slice != NULL ? thin_mark_in(slice, address) : NULL;
     const uint8_t value = mark != NULL ? atomic_load_explicit(mark, memory_order_acquire) : 0;
     return value != 0 && (value & THIN_FREED) == 0 ? thin_mark_bytes(value) : 0;
 }

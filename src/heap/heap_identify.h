@@ -53,9 +53,11 @@ MALLOW_INLINE struct heap_block heap_identify_here(const struct heap_shared *sha
             block.kind = HEAP_BLOCK_THIN;
         }
     } else {
+        // A pointer that the caller may not use: another thread may just be giving the slab up.
+        const struct slab_remote *const remote = arena_remote_at(shared->arenas, slab, address);
         block.index = slab_index_of(slab, address);
-        if (block.index != SIZE_MAX &&
-            !slab_remote_is_free(slab, arena_remote_of(shared->arenas, slab), block.index) &&
+        if (block.index != SIZE_MAX && remote != NULL &&
+            !slab_remote_is_free(slab, remote, block.index) &&
             !(slab_has_reused(slab) && heap_is_lent(slab, block.index))) {
             block.kind = HEAP_BLOCK_SLAB;
         }

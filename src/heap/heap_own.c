@@ -168,9 +168,10 @@ MALLOW_INTERNAL struct heap_own *heap_own_create_growing(struct heap_shared *sha
     return own;
 }
 
-// NULL for the heap of a thread, whose spans are the arenas' or those of the process's reserve.
+// NULL for the heap of a thread, whose spans are the arenas' or those of the process's reserve; and
+// for none, as of a slab that another thread is giving up.
 static struct heap_own *own_of_heap(const struct heap *heap) {
-    return heap->reserve == NULL || heap->reserve == heap->shared->reserve
+    return heap == NULL || heap->reserve == NULL || heap->reserve == heap->shared->reserve
                ? NULL
                : (void *)((char *)heap->reserve - offsetof(struct heap_own, reserve));
 }
@@ -200,15 +201,21 @@ static struct heap_own *own_of_chunk(const struct heap_shared *shared,
     return NULL;
 }
 
+static struct heap_own *own_of_large(const struct heap_shared *shared, const struct slab *slab) {
+    // The word first: another thread may give the block up, and then it leads to something else.
+    struct heap_own *const own =
+        own_of_allowance((void *)__atomic_load_n(&slab->word, __ATOMIC_ACQUIRE));
+    if (own == NULL) {
+        return own_of_chunk(shared, reserve_chunk_of(shared->arenas, slab));
+    }
+    return __atomic_load_n(&slab->kind, __ATOMIC_RELAXED) == SLAB_LARGE ? own : NULL;
+}
+
 MALLOW_INTERNAL struct heap_own *heap_own_of(const struct heap_shared *shared, uintptr_t address) {
     const struct heap_block found = heap_identify(shared, address);
     switch (found.kind) {
     case HEAP_BLOCK_SLAB: return own_of_heap((const struct heap *)slab_owner_heap(found.slab));
-    case HEAP_BLOCK_LARGE: {
-        struct heap_own *const own = own_of_allowance(heap_large_allowance(found.slab));
-        return own != NULL ? own
-                           : own_of_chunk(shared, reserve_chunk_of(shared->arenas, found.slab));
-    }
+    case HEAP_BLOCK_LARGE: return own_of_large(shared, found.slab);
     case HEAP_BLOCK_HUGE: return own_of_allowance(found.huge->allowance);
     case HEAP_BLOCK_THIN:
     case HEAP_BLOCK_NONE:

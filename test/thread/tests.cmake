@@ -12,6 +12,10 @@ mallow_both(thread.signal "check;native" thread/test_signal.c)
 # ThreadSanitizer follows neither a fork of a threaded program nor code that runs after its own end of a
 # thread.
 if(NOT MALLOW_SANITIZE STREQUAL thread)
+    # Who asks about a block that another thread frees reads what that writes.
+    mallow_linked(thread.questions check thread/test_questions.c)
+    mallow_add(thread.questions_secondary check thread_questions)
+    set_tests_properties(thread.questions_secondary PROPERTIES ENVIRONMENT MALLOW_ARENA_RESERVE=2M)
     mallow_both(thread.thread_end check thread/test_thread_end.c)
     mallow_both(thread.fork full thread/test_fork.c)
     # Where a fork meets a thread that is just starting, a lock that is not ours stays held in the child: that of
