@@ -106,7 +106,8 @@ MW_API void mw_heap_free(struct mw_heap *heap, void *block);
 
 // The other calls of mallow/mallow.h for blocks of a heap, each as its namesake there without `heap`:
 // what fails is NULL with errno and a status, a product that overflows MW_HEAP_TOO_BIG. REAL TIME, but
-// for mw_heap_realpath, which asks the kernel for the path. Sizes are asked for with mw_usable_size.
+// for mw_heap_realpath, which asks the kernel for the path (and has no status for one that it cannot
+// resolve, only errno). Sizes are asked for with mw_usable_size.
 MW_API MW_MUST_USE MW_SIZE(2) void *mw_heap_zalloc(struct mw_heap *heap, size_t size);
 MW_API MW_MUST_USE MW_SIZE(2, 3) void *mw_heap_mallocn(struct mw_heap *heap, size_t count, size_t size);
 MW_API MW_MUST_USE MW_SIZE(3, 4) void *mw_heap_reallocn(struct mw_heap *heap, void *block, size_t count,

@@ -123,7 +123,8 @@ MW_API MW_MUST_USE MW_SIZE(2, 3) void *mw_recalloc(void *block, size_t count, si
 // ---- Aligned ------------------------------------------------------------------------------------
 // `alignment` is a power of two (else NULL and EINVAL), up to 1 GiB and more; size need not be a
 // multiple of it. In the *_at forms (block + offset) is what is aligned. A block of these calls may
-// be passed to every other call; plain mw_realloc keeps only 16.
+// be passed to every other call; plain mw_realloc keeps only 16, and of a block of the *_at forms not
+// even that where it stays in place.
 
 MW_API MW_MUST_USE MW_MALLOC MW_SIZE(1) MW_ALIGN(2) void *mw_malloc_aligned(size_t size, size_t alignment);
 MW_API MW_MUST_USE MW_MALLOC MW_SIZE(1) void *mw_malloc_aligned_at(size_t size, size_t alignment, size_t offset);
