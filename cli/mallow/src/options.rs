@@ -49,6 +49,8 @@ pub fn all() -> &'static [LibraryOption] {
 
 /// The least limit that the library takes.
 const LIMIT_MIN: u64 = 4 << 20;
+/// From here on it takes none.
+const LIMIT_END: u64 = 1 << 63;
 
 /// The longest text that the library takes.
 const TEXT_BYTES_MAX: usize = 255;
@@ -93,7 +95,7 @@ pub fn check(option: &LibraryOption, value: &str) -> Result<(), String> {
         Kind::Size => bytes(value).is_some(),
         Kind::Limit => match value.strip_suffix('%') {
             Some(share) => percent(share) && share.parse() != Ok(0),
-            None => bytes(value).is_some_and(|n| n == 0 || n >= LIMIT_MIN),
+            None => bytes(value).is_some_and(|n| n == 0 || (LIMIT_MIN..LIMIT_END).contains(&n)),
         },
         Kind::Percent => percent(value.strip_suffix('%').unwrap_or(value)),
     };
@@ -198,7 +200,7 @@ mod tests {
             (Kind::Count, vec!["7"], vec!["7K", "", "seven"]),
             (
                 Kind::Limit,
-                vec!["0", "4M", "512m", "80%", "100%", "4194304"],
+                vec!["0", "4M", "512m", "80%", "100%", "4194304", "8388607T"],
                 vec![
                     "",
                     "3M",
@@ -208,6 +210,7 @@ mod tests {
                     "%",
                     "80 %",
                     "99999999999T",
+                    "8388608T",
                 ],
             ),
             (

@@ -139,9 +139,46 @@ fn run_fails_clearly() {
     let option = mallow(&["run", "--hugecache", "1", "--", "true"]);
     assert_eq!(code(&option), 2);
     assert!(said(&option).contains("--hugecache"));
+    // What the library would refuse when the command has begun.
+    let limit = mallow(&["run", "--limit", "8388608T", "--", "echo", "started"]);
+    assert_eq!((code(&limit), printed(&limit).as_str()), (2, ""));
+    assert!(said(&limit).contains("--limit: bad value '8388608T'"));
     let library = mallow(&["run", "--lib", "/no/lib.so", "--", "true"]);
     assert_eq!(code(&library), 125);
     assert!(said(&library).contains("/no/lib.so"));
+}
+
+/// The loader takes it for two, and runs the command without either.
+#[test]
+fn a_library_whose_path_the_loader_would_cut_is_refused() {
+    for name in ["sp ace", "co:lon"] {
+        let folder = scratch().join(name);
+        fs::create_dir_all(&folder).unwrap();
+        let library = folder.join("libmallow.so");
+        fs::copy(stand_in(), &library).unwrap();
+        let library = library.to_str().unwrap();
+        for words in [
+            ["run", "--lib"],
+            ["check", "--lib"],
+            ["record", "--recorder"],
+        ] {
+            let mut arguments = words.to_vec();
+            arguments.extend([library, "--", "echo", "started"]);
+            let output = mallow(&arguments);
+            assert_eq!((code(&output), printed(&output).as_str()), (125, ""));
+            assert!(said(&output).contains(name), "{}", said(&output));
+            assert!(said(&output).contains("LD_PRELOAD"), "{}", said(&output));
+        }
+    }
+}
+
+/// One word of a command is not to have 128 KiB; all together may have more.
+#[test]
+fn a_long_command_is_run_as_by_a_shell() {
+    let mut arguments = vec!["check", "--", "true"];
+    arguments.extend(vec!["a word"; 30_000]);
+    let output = mallow(&arguments);
+    assert_eq!(code(&output), 0, "{}", said(&output));
 }
 
 #[test]
@@ -405,7 +442,7 @@ fn a_missing_folder_for_temporary_files_is_named() {
             .output()
             .unwrap();
         assert_eq!(code(&output), 125);
-        let named = "temporary directory '/dev/null/mallow-";
+        let named = "temporary directory '/dev/null/mallow-scratch-";
         assert!(said(&output).contains(named), "{}", said(&output));
     }
 }

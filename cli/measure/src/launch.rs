@@ -52,7 +52,7 @@ pub fn run(request: &Request) -> io::Result<Measured> {
     let mut child = Command::new(std::env::current_exe()?)
         .arg(LAUNCHER_ARGUMENT)
         .arg(writer.as_raw_fd().to_string())
-        .arg(text)
+        .args(in_parts(&text))
         .env_remove("LD_PRELOAD")
         .envs(std::env::var_os("LD_PRELOAD").map(|value| (SAVED_PRELOAD, value)))
         .stdin(if request.inherit {
@@ -72,6 +72,14 @@ pub fn run(request: &Request) -> io::Result<Measured> {
     }
 }
 
+/// The text as words of a command, of which the kernel takes none above 128 KiB.
+fn in_parts(text: &str) -> Vec<String> {
+    const CHARACTERS: usize = 30_000; // of at most 4 bytes
+    let characters: Vec<char> = text.chars().collect();
+    let parts = characters.chunks(CHARACTERS);
+    parts.map(|part| part.iter().collect()).collect()
+}
+
 /// The launcher itself must not run on the caller's preloaded libraries, the command must.
 pub(crate) const SAVED_PRELOAD: &str = "MALLOW_SAVED_PRELOAD";
 
@@ -84,11 +92,9 @@ pub fn launcher_main_if_asked() {
     let fd = arguments
         .next()
         .and_then(|fd| fd.to_string_lossy().parse::<RawFd>().ok());
-    let text = arguments
-        .next()
-        .unwrap_or_default()
-        .to_string_lossy()
-        .into_owned();
+    let text: String = arguments
+        .map(|part| part.to_string_lossy().into_owned())
+        .collect();
     let (Some(fd), Ok(request)) = (fd, serde_json::from_str::<Request>(&text)) else {
         eprintln!("mallow: {LAUNCHER_ARGUMENT} is for internal use");
         std::process::exit(2);

@@ -4,6 +4,7 @@
 use std::env;
 use std::fs::File;
 use std::io::{self, Read};
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 /// Environment variables that steer the tools. They must not reach the measured program: the library
@@ -41,9 +42,19 @@ fn candidates(name: &str) -> Vec<PathBuf> {
     places.iter().map(|p| p.join(name)).collect()
 }
 
-/// The path again, if an ELF file is there: the loader passes over anything else with a warning, and
-/// the program would run without us.
+/// The path again, if an ELF file is there that the loader can be told of: it passes over anything else
+/// with a warning, and the program would run without us.
 fn library_at(path: PathBuf) -> io::Result<PathBuf> {
+    if path
+        .as_os_str()
+        .as_bytes()
+        .iter()
+        .any(|b| b" :".contains(b))
+    {
+        return Err(io::Error::other(
+            "LD_PRELOAD takes no path with a space or a colon",
+        ));
+    }
     let mut magic = Vec::new();
     File::open(&path)?.take(4).read_to_end(&mut magic)?;
     if magic != *b"\x7fELF" {
@@ -81,7 +92,8 @@ pub fn find_named(name: &str, named: Option<(&Path, &str)>) -> Result<PathBuf, S
     let places = candidates(name);
     for place in &places {
         if let Ok(path) = place.canonicalize() {
-            return Ok(path);
+            return library_at(path)
+                .map_err(|error| format!("'{}' cannot be used: {error}", place.display()));
         }
     }
     Err(format!(

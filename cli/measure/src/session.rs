@@ -5,6 +5,7 @@
 use std::fs;
 use std::hash::{DefaultHasher, Hasher};
 use std::io::{self, Read};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -367,21 +368,32 @@ fn read_tail(path: &Path, limit: u64) -> String {
 /// A directory of our own that goes with us.
 pub struct Scratch(pub PathBuf);
 
+/// How their names begin: nobody else's do.
+const SCRATCH_PREFIX: &str = "mallow-scratch-";
+
 impl Scratch {
-    /// Makes one below the system's directory for temporary files.
+    /// Makes one below the system's directory for temporary files, that is for this user alone: where
+    /// everybody may write, one that is there already is perhaps another's.
     pub fn new() -> io::Result<Scratch> {
         static COUNT: AtomicU32 = AtomicU32::new(0);
         Scratch::remove_abandoned();
-        let number = COUNT.fetch_add(1, Ordering::Relaxed);
-        let path = std::env::temp_dir().join(format!("mallow-{}-{number}", std::process::id()));
-        fs::create_dir_all(&path).map_err(|e| {
-            let shown = path.display();
-            io::Error::new(e.kind(), format!("temporary directory '{shown}': {e}"))
-        })?;
-        Ok(Scratch(path))
+        loop {
+            let number = COUNT.fetch_add(1, Ordering::Relaxed);
+            let name = format!("{SCRATCH_PREFIX}{}-{number}", std::process::id());
+            let path = std::env::temp_dir().join(name);
+            match fs::DirBuilder::new().mode(0o700).create(&path) {
+                Ok(()) => return Ok(Scratch(path)),
+                Err(e) if e.kind() == io::ErrorKind::AlreadyExists => {}
+                Err(e) => {
+                    let text = format!("temporary directory '{}': {e}", path.display());
+                    return Err(io::Error::new(e.kind(), text));
+                }
+            }
+        }
     }
 
-    /// Removes what interrupted sessions left: directories named after processes that are no more.
+    /// Removes what interrupted sessions of this user left: directories named after processes that are
+    /// no more.
     fn remove_abandoned() {
         let entries = fs::read_dir(std::env::temp_dir())
             .into_iter()
@@ -390,12 +402,18 @@ impl Scratch {
         for entry in entries {
             let name = entry.file_name().to_string_lossy().into_owned();
             let process = name
-                .strip_prefix("mallow-")
+                .strip_prefix(SCRATCH_PREFIX)
                 .and_then(|rest| rest.split_once('-'))
                 .and_then(|(pid, number)| {
                     Some((pid.parse::<u32>().ok()?, number.parse::<u32>().ok()?))
                 });
-            if process.is_some_and(|(pid, _)| !Path::new(&format!("/proc/{pid}")).exists()) {
+            // SAFETY: always succeeds.
+            let user = unsafe { libc::geteuid() };
+            let ours =
+                || fs::symlink_metadata(entry.path()).is_ok_and(|m| m.is_dir() && m.uid() == user);
+            if process.is_some_and(|(pid, _)| !Path::new(&format!("/proc/{pid}")).exists())
+                && ours()
+            {
                 let _ = fs::remove_dir_all(entry.path());
             }
         }
@@ -411,6 +429,7 @@ impl Drop for Scratch {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::os::unix::fs::PermissionsExt;
 
     #[test]
     fn each_runs_once_a_round_and_not_always_after_the_same_one() {
@@ -447,14 +466,37 @@ mod tests {
     #[test]
     fn what_a_dead_session_left_is_removed_and_what_a_living_one_has_is_not() {
         // Process ids stay below 2^22.
-        let dead = std::env::temp_dir().join("mallow-4194305-0");
+        let dead = std::env::temp_dir().join("mallow-scratch-4194305-0");
         fs::create_dir_all(&dead).unwrap();
+        // A user's own, of a release or a month.
+        let users = std::env::temp_dir().join("mallow-4194305-11");
+        fs::create_dir_all(&users).unwrap();
         let ours = Scratch::new().unwrap();
         let other = Scratch::new().unwrap();
         assert!(!dead.exists() && ours.0.exists() && other.0.exists());
+        assert!(users.exists());
+        let _ = fs::remove_dir(&users);
         let path = ours.0.clone();
         drop(ours);
         assert!(!path.exists());
+    }
+
+    #[test]
+    fn a_directory_that_is_there_already_is_not_used() {
+        // Another test may take a number or two meanwhile.
+        let first = Scratch::new().unwrap();
+        let name = first.0.file_name().unwrap().to_string_lossy().into_owned();
+        let (start, number) = name.rsplit_once('-').unwrap();
+        let number: u32 = number.parse().unwrap();
+        let theirs: Vec<PathBuf> = (number + 1..number + 10)
+            .map(|n| first.0.with_file_name(format!("{start}-{n}")))
+            .filter(|path| fs::create_dir(path).is_ok())
+            .collect();
+        let next = Scratch::new().unwrap();
+        assert!(!theirs.contains(&next.0), "{}", next.0.display());
+        let mode = fs::metadata(&next.0).unwrap().permissions().mode();
+        assert_eq!(mode & 0o777, 0o700);
+        theirs.iter().for_each(|path| fs::remove_dir(path).unwrap());
     }
 
     #[test]
