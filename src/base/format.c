@@ -91,6 +91,29 @@ MALLOW_INTERNAL void format_size(struct format *out, uint64_t value) {
     }
 }
 
+// Bytes of the character that begins here; 0 if it is none of UTF-8.
+static unsigned format_utf8_bytes(const char *text) {
+    const unsigned char first = (unsigned char)text[0];
+    if (first < 0x80) {
+        return 1;
+    }
+    unsigned least = 0x80; // of the second byte: what is longer than it need be is none,
+    unsigned most = 0xbf;  // nor is half a pair of UTF-16, nor what is beyond U+10FFFF
+    least = first == 0xe0 ? 0xa0 : first == 0xf0 ? 0x90 : least;
+    most = first == 0xed ? 0x9f : first == 0xf4 ? 0x8f : most;
+    const unsigned char second = (unsigned char)text[1];
+    if (first < 0xc2 || first > 0xf4 || second < least || second > most) {
+        return 0;
+    }
+    const unsigned bytes = first < 0xe0 ? 2 : first < 0xf0 ? 3 : 4;
+    for (unsigned i = 2; i < bytes; i++) {
+        if (((unsigned char)text[i] & 0xc0U) != 0x80) {
+            return 0;
+        }
+    }
+    return bytes;
+}
+
 MALLOW_INTERNAL void format_json_text(struct format *out, const char *text) {
     static const char digits[] = "0123456789abcdef";
     format_character(out, '"');
@@ -104,6 +127,15 @@ MALLOW_INTERNAL void format_json_text(struct format *out, const char *text) {
             format_character(out, digits[character >> 4]);
             format_character(out, digits[character & 15U]);
         } else {
+            // A file's name may be any bytes; JSON is UTF-8, and readers take nothing else.
+            const unsigned bytes = format_utf8_bytes(text);
+            if (bytes == 0) {
+                format_text(out, "\\ufffd");
+                continue;
+            }
+            for (unsigned i = 1; i < bytes; i++) {
+                format_character(out, *text++);
+            }
             format_character(out, *text);
         }
     }

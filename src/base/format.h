@@ -31,7 +31,7 @@ MALLOW_INTERNAL void format_hex(struct format *out, uint64_t value);
 MALLOW_INTERNAL void format_bytes(struct format *out, uint64_t value);
 // The same without loss, as format_parse_size takes it: 1536 -> "1536", 2048 -> "2K".
 MALLOW_INTERNAL void format_size(struct format *out, uint64_t value);
-// Text as a JSON string, quotes included.
+// Text as a JSON string, quotes included; bytes that are no UTF-8 become U+FFFD.
 MALLOW_INTERNAL void format_json_text(struct format *out, const char *text);
 
 // "64M", "1.5" is not taken: digits, then an optional K, M, G or T (either case, "iB" or "B" may

@@ -9,15 +9,20 @@
 #include "process/process_report.h"
 
 #include <dlfcn.h>
+#include <errno.h>
 #include <fcntl.h>
 #include <link.h>
+#include <sys/file.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "base/format.h"
 #include "mallow/mallow.h"
 #include "observe/report.h"
+#include "os/os.h"
+#include "os/os_syscall.h"
 
 #pragma weak dlsym
 #pragma weak dladdr
@@ -134,12 +139,25 @@ static void report_complain(const struct process *process, const char *path) {
     (void)os_tell(process_report_fd(process), line, format_length(&out));
 }
 
+// Processes may have been given the same file, as the commands of a pipe are: it gets one whole
+// report after the other. Nobody waits for ever, though: a lock may be a stopped process's.
+static void report_take_turns(int fd) {
+    enum { TRIES = 100, PAUSE_NS = 10000000 };
+    _Atomic(uint32_t) nobody = 0; // that is who wakes us
+    for (unsigned i = 0;
+         i < TRIES && os_syscall6(SYS_flock, fd, LOCK_EX | LOCK_NB, 0, 0, 0, 0) == -EWOULDBLOCK;
+         i++) {
+        os_wait(&nobody, 0, PAUSE_NS);
+    }
+    (void)os_syscall6(SYS_ftruncate, fd, 0, 0, 0, 0, 0); // a pipe or a terminal cannot be
+}
+
 MALLOW_INTERNAL void process_report_write(struct process *process) {
     char path[PROCESS_OPTION_TEXT_BYTES + 20];
     struct format name;
     format_init(&name, path, sizeof path);
     report_path(process, &name);
-    const int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
+    const int fd = open(path, O_WRONLY | O_CREAT | O_CLOEXEC, 0644);
     if (fd < 0) {
         report_complain(process, path);
         return;
@@ -164,6 +182,7 @@ MALLOW_INTERNAL void process_report_write(struct process *process) {
     format_text(&out, ",\"stats\":");
     report_json(&snapshot, &out);
     format_text(&out, "}\n");
+    report_take_turns(fd);
     if (!os_tell(fd, text, format_length(&out))) {
         report_complain(process, path);
     }

@@ -7,6 +7,7 @@ with the library inside.
 """
 
 import ctypes
+import fcntl
 import json
 import os
 import pathlib
@@ -62,6 +63,30 @@ class Environment(unittest.TestCase):
     def test_silent_without_options(self):
         done = run("/bin/echo", "hello")
         self.assertEqual((done.returncode, done.stdout, done.stderr), (0, "hello\n", ""))
+
+    def test_processes_with_the_same_file_write_their_reports_one_after_the_other(self):
+        with tempfile.TemporaryDirectory() as folder:
+            path = pathlib.Path(folder, "report")
+            with open(path, "wb") as other:  # a process that writes its report, a longer one
+                fcntl.flock(other, fcntl.LOCK_EX)
+                other.write(b"x" * 20000)
+                other.flush()
+                environment = {"PATH": os.environ["PATH"], "LD_PRELOAD": LIBRARY, "MALLOW_REPORT": str(path)}
+                with subprocess.Popen(["/bin/echo", "hello"], stdout=subprocess.PIPE, env=environment) as done:
+                    with self.assertRaises(subprocess.TimeoutExpired):
+                        done.wait(0.3)
+                    self.assertEqual(path.stat().st_size, 20000)
+                    fcntl.flock(other, fcntl.LOCK_UN)
+                    self.assertEqual(done.wait(60), 0)
+            self.assertEqual(json.loads(path.read_text())["probe_owned"], True)
+
+    def test_a_report_is_json_whatever_the_programs_path_is_made_of(self):
+        with tempfile.TemporaryDirectory() as folder:
+            program = os.fsencode(folder) + b"/caf\xe9"
+            shutil.copy("/bin/echo", program)
+            path = pathlib.Path(folder, "report")
+            self.assertEqual(run(program, "hello", MALLOW_REPORT=str(path)).stdout, "hello\n")
+            self.assertEqual(json.loads(path.read_bytes())["exe"], f"{folder}/caf\N{REPLACEMENT CHARACTER}")
 
     def test_a_file_that_the_program_opens_in_place_of_a_closed_stderr_stays_as_it_wrote_it(self):
         for option, value in (("MALLOW_STATS", "1"), ("MALLOW_REPORT", "/no/such/folder/report")):

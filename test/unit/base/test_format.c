@@ -103,6 +103,32 @@ CASE(a_json_text_escapes_what_json_demands) {
     assert_string_equal(buffer, "\"\"");
 }
 
+CASE(a_json_text_is_utf8_whatever_it_is_made_of) {
+    static const struct {
+        const char *text;
+        const char *json;
+    } rows[] = {
+        {"\xc2\x80 \xdf\xbf", "\"\xc2\x80 \xdf\xbf\""},
+        {"\xe0\xa0\x80\xed\x9f\xbf\xee\x80\x80", "\"\xe0\xa0\x80\xed\x9f\xbf\xee\x80\x80\""},
+        {"\xf0\x90\x80\x80\xf4\x8f\xbf\xbf", "\"\xf0\x90\x80\x80\xf4\x8f\xbf\xbf\""},
+        {"caf\xe9/ls", "\"caf\\ufffd/ls\""},
+        {"\x80", "\"\\ufffd\""},
+        {"\xc1\xbf", "\"\\ufffd\\ufffd\""},                     // longer than it need be
+        {"\xe0\x9f\xbf", "\"\\ufffd\\ufffd\\ufffd\""},           // the same
+        {"\xed\xa0\x80", "\"\\ufffd\\ufffd\\ufffd\""},           // half a pair
+        {"\xf4\x90\x80\x80", "\"\\ufffd\\ufffd\\ufffd\\ufffd\""}, // beyond the last
+        {"\xf5", "\"\\ufffd\""},
+        {"\xc3", "\"\\ufffd\""}, // cut off
+        {"\xe2\x82", "\"\\ufffd\\ufffd\""},
+        {"\xf0\x9f\x98\"", "\"\\ufffd\\ufffd\\ufffd\\\"\""},
+    };
+    for (unsigned i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        format_init(&out, buffer, sizeof buffer);
+        format_json_text(&out, rows[i].text);
+        assert_string_equal(buffer, rows[i].json);
+    }
+}
+
 CASE(sizes_are_read_with_or_without_a_unit) {
     static const struct {
         const char *text;
@@ -166,6 +192,7 @@ int main(void) {
         cmocka_unit_test(byte_counts_have_a_unit_and_at_most_one_decimal),
         cmocka_unit_test(sizes_are_written_as_they_are_read),
         cmocka_unit_test(a_json_text_escapes_what_json_demands),
+        cmocka_unit_test(a_json_text_is_utf8_whatever_it_is_made_of),
         cmocka_unit_test(sizes_are_read_with_or_without_a_unit),
         cmocka_unit_test(anything_else_is_no_size),
         cmocka_unit_test(comparisons_look_at_the_whole_text),
