@@ -89,7 +89,7 @@ _Static_assert(sizeof(struct header) == HEADER_BYTES, "the header is one page of
 
 // What a child must not inherit.
 struct wiped {
-    _Atomic uint32_t lock; // 0 free, 1 held, 2 held and waited for
+    _Atomic uint32_t lock; // 0 free; else its holder's number, and whether it is waited for
     bool started;
 };
 
@@ -126,13 +126,38 @@ static struct {
 
 #define THREAD static __thread __attribute__((tls_model("initial-exec")))
 THREAD uint32_t thread_number; // 1, 2 ... in the order of their first calls
+THREAD uint32_t thread_kernel; // its number to the kernel, 0: not asked for
 THREAD bool thread_forks;      // it holds the lock for the time of its fork
+THREAD bool thread_interrupted; // it forks in a signal handler that came while it held the lock
 
 // ---- The lock ------------------------------------------------------------------------------------
 
-static void lock_wait(_Atomic uint32_t *lock) {
-    while (atomic_exchange_explicit(lock, 2, memory_order_acquire) != 0) {
-        syscall(SYS_futex, lock, FUTEX_WAIT_PRIVATE, 2, NULL, NULL, 0);
+static const uint32_t WAITED = UINT32_C(1) << 31;
+
+static uint32_t own_number(void) {
+    if (thread_kernel == 0) {
+        thread_kernel = (uint32_t)syscall(SYS_gettid);
+    }
+    return thread_kernel;
+}
+
+static bool lock_is_own(void) {
+    return (atomic_load_explicit(&trace.wiped->lock, memory_order_relaxed) & ~WAITED) ==
+           own_number();
+}
+
+static void lock_wait(_Atomic uint32_t *lock, uint32_t own) {
+    for (;;) {
+        uint32_t seen = atomic_load_explicit(lock, memory_order_relaxed);
+        const uint32_t wanted = (seen == 0 ? own : seen) | WAITED;
+        if (!atomic_compare_exchange_weak_explicit(lock, &seen, wanted,
+                                                   memory_order_acquire, memory_order_relaxed)) {
+            continue;
+        }
+        if (seen == 0) {
+            return;
+        }
+        syscall(SYS_futex, lock, FUTEX_WAIT_PRIVATE, seen | WAITED, NULL, NULL, 0);
     }
 }
 
@@ -140,10 +165,11 @@ static void lock_take(void) {
     if (thread_forks) {
         return; // a fork handler of the program that allocates
     }
+    const uint32_t own = own_number();
     uint32_t expected = 0;
-    if (!atomic_compare_exchange_strong_explicit(&trace.wiped->lock, &expected, 1,
+    if (!atomic_compare_exchange_strong_explicit(&trace.wiped->lock, &expected, own,
                                                  memory_order_acquire, memory_order_relaxed)) {
-        lock_wait(&trace.wiped->lock);
+        lock_wait(&trace.wiped->lock, own);
     }
 }
 
@@ -151,7 +177,7 @@ static void lock_give(void) {
     if (thread_forks) {
         return;
     }
-    if (atomic_exchange_explicit(&trace.wiped->lock, 0, memory_order_release) == 2) {
+    if ((atomic_exchange_explicit(&trace.wiped->lock, 0, memory_order_release) & WAITED) != 0) {
         syscall(SYS_futex, &trace.wiped->lock, FUTEX_WAKE_PRIVATE, 1, NULL, NULL, 0);
     }
 }
@@ -689,7 +715,11 @@ void mw_record_note_v1(unsigned kind, const char *text) {
 // ---- Fork and end --------------------------------------------------------------------------------
 
 static void fork_prepare(void) {
-    if (trace.wiped != NULL) {
+    if (trace.wiped == NULL) {
+        return;
+    }
+    thread_interrupted = lock_is_own();
+    if (!thread_interrupted) {
         lock_take(); // the child must not inherit a table that is half changed
         thread_forks = true;
     }
@@ -700,11 +730,31 @@ static void fork_parent(void) {
         thread_forks = false;
         lock_give();
     }
+    thread_interrupted = false;
+}
+
+// What a signal has interrupted goes on in the child, too: not in the parent's file, and with a table
+// that may be half changed.
+static void leave_interrupted(void) {
+    const int access = PROT_READ | PROT_WRITE;
+    const int kind = MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED;
+    trace.blocks_lost = true;
+    if (trace.header != NULL) {
+        mmap(trace.header, HEADER_MAPPED, access, kind, -1, 0);
+    }
+    if (trace.window != NULL) {
+        mmap(trace.window, trace.window_bytes, access, kind, -1, 0);
+    }
 }
 
 static void fork_child(void) {
+    if (thread_interrupted) {
+        thread_interrupted = false;
+        leave_interrupted();
+    }
     thread_forks = false; // the lock is free: its page has been wiped
     thread_number = 0;
+    thread_kernel = 0;
 }
 
 __attribute__((constructor)) static void recorder_loaded(void) {

@@ -142,6 +142,46 @@ int main(int count, char **words) {
     assert!(done());
 }
 
+/// As a debugger or a clean-up that is started in an emergency.
+#[test]
+fn a_signal_handler_may_fork_whatever_it_has_interrupted() {
+    let code = r#"
+#include <sys/time.h>
+static volatile int count, due = 1;
+static pid_t first;
+static void handler(int signal) {
+    if (getpid() != first) return;
+    const pid_t pid = fork();
+    due = 1;
+    if (pid == 0 && count % 2 == 0) _exit(0);
+    if (pid == 0) return; // the interrupted call goes on in the child
+    while (waitpid(pid, NULL, 0) < 0) {}
+    count++;
+}
+int main(void) {
+    first = getpid();
+    signal(SIGALRM, handler);
+    while (count < 100 && getpid() == first) {
+        if (due) {
+            const struct itimerval once = {{0, 0}, {0, 50 + count}};
+            due = 0;
+            setitimer(ITIMER_REAL, &once, NULL);
+        }
+        free(malloc(42));
+    }
+    if (getpid() != first) {
+        for (int i = 0; i < 10; i++) free(malloc(43));
+        _exit(0);
+    }
+    return 0;
+}"#;
+    let path = program("handler-forks", code);
+    let words = ["timeout", "60", path.to_str().unwrap()];
+    let run = record("handler-forks", &words); // reads every trace
+    assert_eq!(run.output.status.code(), Some(0));
+    assert_eq!(run.with(43).len(), 50);
+}
+
 #[test]
 fn a_forked_childs_threads_are_its_own() {
     let code = r#"
