@@ -3,6 +3,7 @@
 
 use std::fs::{self, OpenOptions};
 use std::os::fd::AsRawFd;
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::{Path, PathBuf};
 use std::process;
@@ -55,6 +56,7 @@ fn absolute_prefix(given: &Path) -> Result<PathBuf, Failure> {
         |text: String| Failure::usage(format!("option --output: '{}': {text}", given.display()));
     let name = given
         .file_name()
+        .filter(|_| !given.as_os_str().as_bytes().ends_with(b"/"))
         .ok_or_else(|| bad("wanted a path that ends in a name".into()))?;
     let parent = match given.parent() {
         Some(parent) if !parent.as_os_str().is_empty() => parent,
@@ -247,5 +249,9 @@ mod tests {
         let error = absolute_prefix(Path::new("/nonexistent/x")).unwrap_err();
         assert!(error.text.contains("--output") && error.text.contains("/nonexistent/x"));
         assert!(absolute_prefix(Path::new("x")).unwrap().is_absolute());
+        for none in ["/tmp/", "/", "..", "/dev/null/x"] {
+            let error = absolute_prefix(Path::new(none)).unwrap_err();
+            assert!(error.text.contains(none), "{}", error.text);
+        }
     }
 }

@@ -78,6 +78,7 @@ pub fn command() -> Command {
                 .long("thread")
                 .value_name("N")
                 .help("Only this thread, from 0 in the order of their first calls")
+                .allow_negative_numbers(true) // to be named, as any bad value
                 .value_parser(clap::value_parser!(u32)),
         )
         .arg(seconds(

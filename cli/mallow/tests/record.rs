@@ -370,6 +370,14 @@ fn bad_calls_fail_clearly() {
     assert_eq!(missing.status.code(), Some(125));
     let unknown = mallow(&["record", "--", "no-such-command-here"]);
     assert_eq!(unknown.status.code(), Some(127));
+    for prefix in ["/tmp/", "/dev/null/t"] {
+        let nowhere = mallow(&["record", "-o", prefix, "--", "true"]);
+        assert_eq!(nowhere.status.code(), Some(2), "{prefix}");
+    }
+    let negative = mallow(&["trace", "--thread", "-1", "t"]);
+    assert_eq!(negative.status.code(), Some(2));
+    let said = String::from_utf8_lossy(&negative.stderr).into_owned();
+    assert!(said.contains("'-1' for '--thread <N>'"), "{said}");
     let trace = mallow(&["trace", "/nonexistent.trace"]);
     assert_eq!(trace.status.code(), Some(125));
 }

@@ -61,7 +61,11 @@ pub fn writable(path: &Path) -> Result<(), String> {
         return Err("is a directory".into());
     }
     let target = if path.exists() { path } else { parent };
-    allowed(target, libc::W_OK).map_err(|e| e.to_string())
+    allowed(target, libc::W_OK).map_err(|e| e.to_string())?;
+    match path.exists() || parent.is_dir() {
+        true => Ok(()),
+        false => Err(format!("'{}' is no directory", parent.display())),
+    }
 }
 
 /// Whether the file can be read; the error says why not.
@@ -99,6 +103,8 @@ mod tests {
             assert!(writable(path).unwrap_err().contains(why));
             assert!(readable(path).unwrap_err().contains(why));
         }
+        let in_a_file = writable(Path::new("/dev/null/x")).unwrap_err();
+        assert!(in_a_file.contains("'/dev/null' is no dir"), "{in_a_file}");
         assert_eq!(readable(Path::new("/dev/null")), Ok(()));
     }
 }
