@@ -46,6 +46,9 @@ static enum mw_pool_status pool_bring_in(const struct pool_range *range, bool pr
     size_t bytes = 0;
     pool_pages(range, &first, &bytes);
     if (lock && !os_lock_pages(first, bytes)) {
+        if (range->mapping == 0) { // it may have locked a part
+            (void)os_unlock_pages(first, bytes);
+        }
         return MW_POOL_LOCK_FAILED;
     }
     if (prefault && !lock && !os_prefault(first, bytes)) {

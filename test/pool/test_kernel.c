@@ -361,6 +361,22 @@ static void the_callers_memory_stays_the_callers(void)
     free(config.memory);
 }
 
+static void a_part_of_the_callers_memory_is_not_left_locked(void)
+{
+    struct mw_pool_config config = configuration();
+    config.pool_bytes = 1 << 20;
+    config.lock = true;
+    char *const memory = mmap(NULL, 1 << 20, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    CHECK(memory != MAP_FAILED && mprotect(memory + (1 << 19), 1 << 19, PROT_NONE) == 0); // cannot come in
+    config.memory = memory;
+    struct mw_pool *pool = NULL;
+    begin(-1);
+    const enum mw_pool_status status = mw_pool_create(&config, &pool, NULL);
+    CHECK(end(2, (long[]){SYS_mlock, SYS_munlock}));
+    CHECK(status == MW_POOL_LOCK_FAILED && pool == NULL);
+    CHECK(munmap(memory, 1 << 20) == 0);
+}
+
 // ---- The parent ---------------------------------------------------------------------------------
 
 static bool reads_files(long call)
@@ -441,6 +457,7 @@ int main(int count, char **arguments)
         a_set_gives_up_what_its_pools_have_grown_by();
         big_alignments_are_one_mapping_too();
         the_callers_memory_stays_the_callers();
+        a_part_of_the_callers_memory_is_not_left_locked();
         _exit(failures == 0 ? 0 : 1);
     }
     watch(child);
