@@ -11,7 +11,7 @@ enum {
     POOL_COST_MORE = 12,     // each of these more
     POOL_COST_CROWD = 3,     // each class that ends in a cell, where it is not the only one
     POOL_COST_COLLECT = 180, // fallback and remote: what others have freed is taken back first
-    POOL_COST_SETTLE = 20,   // the same where the class is given
+    POOL_COST_SETTLE = 24,   // the same where the class is given
     POOL_COST_FREE = 60,     // a block that is the first in its word, its group and its class
     POOL_COST_ATTACHED = 20, // not in the first memory
     POOL_COST_DIVIDED = 15,  // no reciprocal, and another thread's or not in the first memory
@@ -30,9 +30,9 @@ struct pool_shape {
 
 static size_t pool_plan_alloc(const struct pool_shape *shape, bool by_size) {
     const bool far = by_size && shape->far_crowd != 0, fallback = by_size && shape->fallback;
-    const size_t longer = (size_t)far + fallback + (fallback && shape->class_count > 64) +
-                          shape->check_owner + (shape->remote ? 2 : 0);
     const size_t crowd = far && shape->far_crowd > 1 ? shape->far_crowd : 0;
+    const size_t longer = (size_t)far + fallback + (fallback && shape->class_count > 64) +
+                          (fallback && crowd != 0) + shape->check_owner + (shape->remote ? 2 : 0);
     const size_t others = by_size ? POOL_COST_COLLECT : POOL_COST_SETTLE;
     return POOL_COST_ALLOC + (longer > 2 ? (longer - 2) * POOL_COST_MORE : 0) +
            crowd * POOL_COST_CROWD + (shape->fallback && shape->remote ? others : 0);

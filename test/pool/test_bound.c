@@ -391,6 +391,7 @@ int main(void)
     }
     printf("with bounds of their own\n");
     check("crowded cells", (struct mw_pool_config){.classes = crowded, .class_count = 12}, false, false);
+    check("crowded cells, fallback", (struct mw_pool_config){.classes = crowded, .class_count = 12, .fallback = true}, false, false);
     check("crowded cells, owner checked", (struct mw_pool_config){.classes = crowded, .class_count = 12, .check_owner = true}, false, false);
     if (space != MAP_FAILED) {
         check("blocks of 20 GiB, remote", (struct mw_pool_config){.classes = giant, .class_count = 1, .memory = space, .pool_bytes = (size_t)64 << 30, .remote = true}, false, false);
@@ -403,6 +404,7 @@ int main(void)
     check("remote, big classes", (struct mw_pool_config){.classes = far, .class_count = 256, .remote = true}, false, false);
     check("remote, owner checked", (struct mw_pool_config){.classes = tiny, .class_count = 3, .remote = true, .check_owner = true}, false, false);
     check("remote, fallback", (struct mw_pool_config){.classes = tiny, .class_count = 3, .remote = true, .fallback = true}, false, false);
+    check("remote, fallback, more blocks", (struct mw_pool_config){.classes = three, .class_count = 3, .remote = true, .fallback = true}, false, false);
     check("all of it", (struct mw_pool_config){.classes = many, .class_count = 256, .remote = true, .fallback = true, .check_owner = true}, false, false);
     check("all of it, big classes", (struct mw_pool_config){.classes = far, .class_count = 256, .remote = true, .fallback = true, .check_owner = true}, false, false);
     return failures == 0 ? 0 : 1;
