@@ -46,6 +46,12 @@ MALLOW_INLINE uint32_t os_bare_number(const struct os_bare *bare) {
 MALLOW_INTERNAL bool os_bare_start(struct os_bare *bare, void (*function)(void *argument),
                                    void *argument, const void *local);
 
+// By that thread: from here on it has no descriptor of the program's, and what it opens gets no
+// number of theirs. Else a dup2 to that one fails, or closes it, and the thread the program's then.
+// Before Linux 5.9, and where a filter refuses, they are shared as ever. Not with a sanitizer: its
+// run-time writes to them.
+MALLOW_INTERNAL void os_bare_part_files(void);
+
 // Waits until the place is nobody's.
 MALLOW_INTERNAL void os_bare_await(struct os_bare *bare);
 

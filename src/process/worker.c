@@ -109,6 +109,7 @@ static void worker_main(void *argument) {
                               memory_order_relaxed);
         return;
     }
+    os_bare_part_files();
     heap_thread = (struct heap_thread){0};
     const uint32_t number = os_bare_number(&worker->bare);
     atomic_store_explicit(&worker->number, number, memory_order_relaxed);

@@ -1,17 +1,18 @@
 // SPDX-License-Identifier: MIT
 // A misuse ends the program by SIGABRT whatever becomes of the line on stderr: nobody reads the pipe any
-// more, the file may not grow, the disk is full, there is no stderr. And so does a signal handler that
+// more, the file may not grow, the disk is full, there is no stderr, or the thread has none. And so does a signal handler that
 // allocates and has interrupted malloc, where SIGABRT has a handler that allocates too: with a line or two.
 #include "../support/check.h"
 
 #include <linux/filter.h>
 #include <linux/seccomp.h>
+#include <pthread.h>
 #include <signal.h>
 #include <sys/prctl.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 
-enum { LINES_MAX = 2, HANG_SECONDS = 60 };
+enum { HANG_SECONDS = 60 };
 
 static void misuse(void)
 {
@@ -53,6 +54,26 @@ static void to_nobody(void)
 {
     close(2);
     misuse();
+}
+
+static void *misuse_without_descriptors(void *unused)
+{
+    enum { CLOSE_RANGE = 436, UNSHARE = 2 };
+    (void)unused;
+    if (syscall(CLOSE_RANGE, 0, UINT32_MAX, UNSHARE) != 0) {
+        _exit(EXIT_SKIP); // before Linux 5.9
+    }
+    misuse();
+    return NULL;
+}
+
+// As our thread is one.
+static void in_a_thread_without_descriptors(void)
+{
+    pthread_t thread;
+    CHECK(pthread_create(&thread, NULL, misuse_without_descriptors, NULL) == 0, "pthread_create");
+    pthread_join(thread, NULL);
+    _exit(3);
 }
 
 static void use_memory(int number)
@@ -112,24 +133,25 @@ static void expect_abort(const char *name, void (*act)(void))
     CHECK(WIFSIGNALED(status) && WTERMSIG(status) == SIGABRT, "%s: status %#x", name, (unsigned)status);
 }
 
-static void deadlocks_end(void)
+static void expect_lines(const char *name, void (*act)(void), int lines_max)
 {
-    static char text[4096];
-    char name[] = "/tmp/mallow-last-line-XXXXXX";
-    const int file = mkstemp(name);
+    char text[4096] = "";
+    char path[] = "/tmp/mallow-last-line-XXXXXX";
+    const int file = mkstemp(path);
     CHECK(file >= 0, "mkstemp");
-    unlink(name);
-    const int status = end_of(deadlock_twice, file);
+    unlink(path);
+    const int status = end_of(act, file);
     if (WIFEXITED(status) && WEXITSTATUS(status) == EXIT_SKIP) {
         return;
     }
-    const ssize_t length = pread(file, text, sizeof text, 0);
+    const ssize_t length = pread(file, text, sizeof text - 1, 0);
     int lines = 0;
     for (ssize_t i = 0; i < length; i++) {
         lines += text[i] == '\n';
     }
-    CHECK(WIFSIGNALED(status) && WTERMSIG(status) == SIGABRT && lines >= 1 && lines <= LINES_MAX,
-          "status %#x, %d lines: %.200s", (unsigned)status, lines, text);
+    CHECK(WIFSIGNALED(status) && WTERMSIG(status) == SIGABRT && lines >= 1 && lines <= lines_max,
+          "%s: status %#x, %d lines: %.200s", name, (unsigned)status, lines, text);
+    close(file);
 }
 
 int main(void)
@@ -138,6 +160,7 @@ int main(void)
     expect_abort("a file that may not grow", to_a_file_that_may_not_grow);
     expect_abort("a full disk", to_a_full_disk);
     expect_abort("no stderr", to_nobody);
-    deadlocks_end();
+    expect_lines("a thread without descriptors", in_a_thread_without_descriptors, 1);
+    expect_lines("a deadlock", deadlock_twice, 2);
     return 0;
 }

@@ -3,7 +3,8 @@
 // pthread_exit in main, forking in a signal's handler that has interrupted a fork, setuid for all of it. The
 // thread of ours does not stand in the way.
 //
-//   idle_alone idle|single|unshare|setns|often|files|cancelled|end|forks|vfork|rights|rights_late|interrupted|namesake
+//   idle_alone idle|single|unshare|setns|often|files|cancelled|end|forks|vfork|rights|rights_late|interrupted|namesake|
+//              numbers
 #include "idle.h"
 
 #include <dirent.h>
@@ -346,6 +347,30 @@ static void change_rights(void)
     CHECK(initgroups("root", 0) == -1 && errno == EPERM, "initgroups: errno %d", errno);
 }
 
+// The thread of ours has none of the program's descriptors, so that what it opens gets no number of theirs.
+static void have_all_numbers(void)
+{
+    enum { CLOSE_RANGE = 436 };
+    char path[64] = "";
+    if (syscall(CLOSE_RANGE, UINT32_MAX, UINT32_MAX, 0) != 0) {
+        SKIP_PROGRAM("Linux before 5.9");
+    }
+    DIR *const tasks = opendir("/proc/self/task");
+    CHECK(tasks != NULL, "/proc/self/task");
+    for (const struct dirent *task = readdir(tasks); task != NULL; task = readdir(tasks)) {
+        if (task->d_name[0] != '.' && strtol(task->d_name, NULL, 10) != getpid()) {
+            snprintf(path, sizeof path, "/proc/self/task/%.20s/fdinfo/%d", task->d_name, dirfd(tasks));
+        }
+    }
+    CHECK(path[0] != '\0', "there is no other thread");
+    for (int tries = 0; access(path, F_OK) == 0; tries++) { // it has just begun
+        CHECK(tries < 50, "%s is there", path);
+        rest_ms(20);
+    }
+    CHECK(errno == ENOENT, "%s: errno %d", path, errno);
+    closedir(tasks);
+}
+
 int main(int count, char **arguments)
 {
     const char *const what = count > 1 ? arguments[1] : "";
@@ -371,6 +396,8 @@ int main(int count, char **arguments)
         fork_in_unshare();
     } else if (strcmp(what, "namesake") == 0) {
         have_a_namesake();
+    } else if (strcmp(what, "numbers") == 0) {
+        have_all_numbers();
     } else if (strncmp(what, "rights", 6) == 0) {
         give_up_rights(strcmp(what, "rights_late") == 0);
     } else if (strcmp(what, "change_rights") == 0) {
