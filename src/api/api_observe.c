@@ -5,7 +5,6 @@
 #include <fcntl.h>
 #include <string.h>
 #include <sys/resource.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "api/api.h"
@@ -121,12 +120,9 @@ static uint64_t observe_resident_pages(void) {
 
 void mw_process_info_get(struct mw_process_info *info) {
     struct rusage usage;
-    struct timespec now = {0, 0};
     (void)getrusage(RUSAGE_SELF, &usage);
-    (void)clock_gettime(CLOCK_MONOTONIC, &now);
     *info = (struct mw_process_info){
-        .elapsed_us = (uint64_t)now.tv_sec * 1000000 + (uint64_t)now.tv_nsec / 1000 -
-                      process_ready()->start_us,
+        .elapsed_us = worker_clock_us() - process_ready()->start_us,
         .user_us = observe_microseconds(usage.ru_utime),
         .system_us = observe_microseconds(usage.ru_stime),
         .rss_bytes = observe_resident_pages() * api_page_bytes(),

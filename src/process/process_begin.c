@@ -8,7 +8,6 @@
 #include <fcntl.h>
 #include <link.h>
 #include <sys/stat.h>
-#include <time.h>
 
 #include "mallow/mallow.h"
 #include "observe/report.h"
@@ -57,6 +56,12 @@ static MALLOW_COLD void process_keep_stderr(struct process *process) {
     }
 }
 
+// Whether there are figures at the end.
+static bool process_tells(const struct process *process) {
+    return process_option(&process->options, stats) != 0 ||
+           process_option_text(&process->options, report)[0] != '\0';
+}
+
 // As early as a constructor can be: the fork handlers should be registered before anybody else's.
 __attribute__((constructor(101))) static void process_begin(void) {
     struct process *const process = process_ready();
@@ -65,11 +70,9 @@ __attribute__((constructor(101))) static void process_begin(void) {
     worker_begin(&process->worker);
     // Not by libc's function: it lies where a small program touches nothing else of libc, and the
     // kernel would map pages around it, 20 KiB on the mean.
-    const struct timespec now = worker_clock(CLOCK_MONOTONIC);
-    process->start_us = (uint64_t)now.tv_sec * 1000000 + (uint64_t)now.tv_nsec / 1000;
+    process->start_us = worker_clock_us();
     process->stats_fd = 2;
-    if (process_option(&process->options, stats) != 0 ||
-        process_option_text(&process->options, report)[0] != '\0') {
+    if (process_tells(process)) {
         process_keep_stderr(process);
     }
     if (process_option(&process->options, verbose) != 0) {
@@ -94,9 +97,7 @@ static MALLOW_COLD bool process_ends_inside(const struct process *process) {
 
 __attribute__((destructor(101))) static void process_end(void) {
     struct process *const process = process_ready();
-    const bool tells = process_option(&process->options, stats) != 0 ||
-                       process_option_text(&process->options, report)[0] != '\0';
-    if (!tells || process_ends_inside(process)) {
+    if (!process_tells(process) || process_ends_inside(process)) {
         return;
     }
     if (process_option(&process->options, stats) != 0) {

@@ -137,6 +137,12 @@ MALLOW_INLINE struct timespec worker_clock(clockid_t clock) {
     (void)os_syscall6(SYS_clock_gettime, clock, (long)(uintptr_t)&now, 0, 0, 0, 0);
     return now;
 }
+// Of the monotonic clock, where ticks are too coarse: what a promotion takes, and how long the
+// process has run, from first to last by this clock and no other.
+MALLOW_INLINE uint64_t worker_clock_us(void) {
+    const struct timespec now = worker_clock(CLOCK_MONOTONIC);
+    return (uint64_t)now.tv_sec * 1000000 + (uint64_t)now.tv_nsec / 1000;
+}
 
 // ---- worker_promote.c: between looks ------------------------------------------------------------
 

@@ -9,7 +9,6 @@
 //          rare. So the kernel is at it for at most 4 % of the time.
 #include "process/worker.h"
 
-#include <time.h>
 
 #include "arena/huge_faults.h"
 #include "base/bits.h"
@@ -23,12 +22,6 @@ enum {
     PROMOTE_REST_MAX_US = 2000000, // the worst is as good as over then
     WORKER_PAY_US = 10000,     // between looks at what is owed, while much is kept
 };
-
-// The clock of the kernel's ticks is too coarse for what a promotion takes.
-static uint64_t promote_now_us(void) {
-    const struct timespec now = worker_clock(CLOCK_MONOTONIC);
-    return (uint64_t)now.tv_sec * 1000000 + (uint64_t)now.tv_nsec / 1000;
-}
 
 MALLOW_INTERNAL bool worker_may_promote(struct worker *worker) {
     if (!atomic_load_explicit(&worker->promote_asked, memory_order_acquire)) {
@@ -87,9 +80,9 @@ static void worker_make_huge(struct worker *worker) {
     }
     const uint64_t entries = os_entries(worker->os);
     const uint64_t faults = os_fault_count();
-    const uint64_t start_us = promote_now_us();
+    const uint64_t start_us = worker_clock_us();
     (void)promote_one(&worker->promote);
-    const uint64_t end_us = promote_now_us();
+    const uint64_t end_us = worker_clock_us();
     const uint64_t rest_us =
         bits_min((end_us - start_us) * PROMOTE_REST_SHARE, PROMOTE_REST_MAX_US);
     worker->promote_at_us = end_us + bits_max(rest_us, PROMOTE_GAP_US);
@@ -117,7 +110,7 @@ static uint64_t worker_pay_until(struct worker *worker, uint64_t now_us, uint64_
 }
 
 MALLOW_INTERNAL void worker_rest(struct worker *worker, uint32_t bell) {
-    uint64_t now_us = promote_now_us();
+    uint64_t now_us = worker_clock_us();
     const uint64_t end_us = now_us + (uint64_t)MALLOW_TICK_MS * 1000;
     while (now_us < end_us &&
            atomic_load_explicit(&worker->bell, memory_order_relaxed) == bell) {
@@ -125,7 +118,7 @@ MALLOW_INTERNAL void worker_rest(struct worker *worker, uint32_t bell) {
         if (worker->promote.left && worker->calm) {
             if (worker->promote_at_us <= now_us) {
                 worker_make_huge(worker);
-                now_us = promote_now_us();
+                now_us = worker_clock_us();
             }
             until_us = worker->promote.left && worker->calm
                            ? bits_min(end_us, worker->promote_at_us)
@@ -134,7 +127,7 @@ MALLOW_INTERNAL void worker_rest(struct worker *worker, uint32_t bell) {
         until_us = worker_pay_until(worker, now_us, until_us);
         if (until_us > now_us) {
             os_wait(&worker->bell, bell, (until_us - now_us) * 1000);
-            now_us = promote_now_us();
+            now_us = worker_clock_us();
         }
     }
 }
