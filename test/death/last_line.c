@@ -2,14 +2,10 @@
 // A misuse ends the program by SIGABRT whatever becomes of the line on stderr: nobody reads the pipe any
 // more, the file may not grow, the disk is full, there is no stderr, or the thread has none. And so does a signal handler that
 // allocates and has interrupted malloc, where SIGABRT has a handler that allocates too: with a line or two.
-#include "../support/check.h"
+#include "../support/filter.h"
 
-#include <linux/filter.h>
-#include <linux/seccomp.h>
 #include <pthread.h>
 #include <signal.h>
-#include <sys/prctl.h>
-#include <sys/syscall.h>
 #include <sys/wait.h>
 
 enum { HANG_SECONDS = 60 };
@@ -91,19 +87,9 @@ static void use_memory(int number)
 // Every mmap from now on is interrupted by a signal: malloc's, with its lock held.
 static void deadlock_twice(void)
 {
-    struct sock_filter filter[] = {
-        BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
-        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_mmap, 0, 1),
-        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_TRAP),
-        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
-    };
-    const struct sock_fprog program = {COUNT_OF(filter), filter};
     signal(SIGABRT, use_memory);
     signal(SIGSYS, use_memory);
-    if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0 ||
-        syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, 0, &program) != 0) {
-        _exit(EXIT_SKIP);
-    }
+    filter_call(SYS_mmap, SECCOMP_RET_TRAP, 0);
     for (size_t i = 0; i < 100000; i++) {
         void *volatile block = malloc(60000);
         (void)block;

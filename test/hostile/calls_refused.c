@@ -2,12 +2,8 @@
 // A sandbox lets a program go on and refuses some kind of system call from then on, with an errno, as the
 // kernel does where there are too many mappings: `mremap`, `munmap`, `madvise` or several of them. Blocks of up
 // to 40 MiB, which are moved, cut and put together, keep what they hold, and never overlap.
-#include "../support/check.h"
+#include "../support/filter.h"
 
-#include <linux/filter.h>
-#include <linux/seccomp.h>
-#include <sys/prctl.h>
-#include <sys/syscall.h>
 #include <sys/wait.h>
 
 enum { SLOTS = 20, ROUNDS = 12, STEPS = 60, STRIDE = 16 << 10 };
@@ -17,21 +13,6 @@ static struct {
     size_t size;
     uint64_t mark;
 } slots[SLOTS];
-
-static void refuse(int number)
-{
-    struct sock_filter filter[] = {
-        BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
-        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, (unsigned)number, 0, 1),
-        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | ENOMEM),
-        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
-    };
-    const struct sock_fprog program = {COUNT_OF(filter), filter};
-    if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0 ||
-        syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, SECCOMP_FILTER_FLAG_TSYNC, &program) != 0) {
-        SKIP_PROGRAM("no seccomp filter: %s", strerror(errno));
-    }
-}
 
 static uint64_t mark_at(size_t slot, size_t offset)
 {
@@ -104,7 +85,7 @@ static void round_run(uint64_t seed, int count, char **names)
     for (int i = 0; i < count; i++) {
         for (size_t j = 0; j < COUNT_OF(calls); j++) {
             if (strcmp(names[i], calls[j].name) == 0) {
-                refuse(calls[j].number);
+                filter_call(calls[j].number, SECCOMP_RET_ERRNO | ENOMEM, SECCOMP_FILTER_FLAG_TSYNC);
             }
         }
     }

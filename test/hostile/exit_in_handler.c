@@ -1,13 +1,9 @@
 // SPDX-License-Identifier: MIT
 // A signal handler ends the program by exit, as many a program has it for SIGTERM, and has interrupted malloc
 // with its lock held. It ends like that with figures at the end, too; then a line says why there are none.
-#include "../support/check.h"
+#include "../support/filter.h"
 
-#include <linux/filter.h>
-#include <linux/seccomp.h>
 #include <signal.h>
-#include <sys/prctl.h>
-#include <sys/syscall.h>
 #include <sys/wait.h>
 
 enum { CODE = 42, HANG_SECONDS = 60 };
@@ -21,19 +17,9 @@ static void end(int number)
 // Every mmap from now on is interrupted by a signal, those of malloc's with its lock held.
 static void interrupt_malloc(void)
 {
-    struct sock_filter filter[] = {
-        BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
-        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_mmap, 0, 1),
-        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_TRAP),
-        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
-    };
-    const struct sock_fprog program = {COUNT_OF(filter), filter};
     signal(SIGSYS, end);
     alarm(HANG_SECONDS);
-    if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0 ||
-        syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, 0, &program) != 0) {
-        _exit(EXIT_SKIP);
-    }
+    filter_call(SYS_mmap, SECCOMP_RET_TRAP, 0);
     for (size_t i = 0; i < 100000; i++) {
         void *volatile block = malloc(60000);
         (void)block;

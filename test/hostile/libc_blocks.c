@@ -1,17 +1,13 @@
 // SPDX-License-Identifier: MIT
 // Blocks of libc's own malloc, of every size and alignment, are told from what is nobody's, without a fault;
 // also by kernels before 5.14, which do not know MADV_POPULATE_READ, and where a filter refuses madvise.
-#include "../support/check.h"
+#include "../support/filter.h"
 
 #include <dlfcn.h>
 #include <gnu/lib-names.h>
-#include <linux/filter.h>
-#include <linux/seccomp.h>
 #include <malloc.h>
 #include <signal.h>
 #include <sys/mman.h>
-#include <sys/prctl.h>
-#include <sys/syscall.h>
 #include <sys/wait.h>
 
 static void *(*libc_malloc)(size_t);
@@ -28,11 +24,7 @@ static void refuse(unsigned advice, unsigned error)
         BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | error),
         BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
     };
-    const struct sock_fprog program = {COUNT_OF(filter), filter};
-    if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0 ||
-        syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, 0, &program) != 0) {
-        SKIP_PROGRAM("no seccomp filter: %s", strerror(errno));
-    }
+    filter_install(filter, COUNT_OF(filter), 0);
 }
 
 static void use_blocks_of_libc(void)

@@ -2,16 +2,12 @@
 // After start a sandbox kills the process for any system call but mmap, munmap, madvise, mremap and
 // futex (and write and exit_group, for the test itself). Everything the allocator does must live with
 // that, in threads that existed before.
-#include "../support/check.h"
+#include "../support/filter.h"
 
-#include <linux/filter.h>
-#include <linux/seccomp.h>
 #include <malloc.h>
 #include <pthread.h>
 #include <semaphore.h>
 #include <stdatomic.h>
-#include <sys/prctl.h>
-#include <sys/syscall.h>
 
 enum { WORKERS = 3, STEPS = 40000, SLOTS = 128 };
 
@@ -35,11 +31,7 @@ static void enter_sandbox(void)
         ALLOW(SYS_exit_group),
         BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_KILL_PROCESS),
     };
-    const struct sock_fprog program = {COUNT_OF(filter), filter};
-    if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0 ||
-        syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, SECCOMP_FILTER_FLAG_TSYNC, &program) != 0) {
-        SKIP_PROGRAM("no seccomp filter: %s", strerror(errno));
-    }
+    filter_install(filter, COUNT_OF(filter), SECCOMP_FILTER_FLAG_TSYNC);
 }
 
 // Blocks that threads pass to one another: remote frees.
