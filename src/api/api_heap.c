@@ -230,7 +230,7 @@ MALLOW_INTERNAL MALLOW_NOINLINE void *api_heap_allocate(struct heap_own *own, si
     if (heap_own_grows(own)) {
         return api_heap_grow(own, size, alignment, zeroed);
     }
-    if (unlikely(size > MALLOW_LARGE_BYTES_MAX || alignment > MALLOW_CHUNK_BYTES / 2)) {
+    if (unlikely(!heap_fits_slices(size, alignment))) {
         return api_heap_refuse(own, MW_HEAP_TOO_BIG, ENOMEM);
     }
     const uintptr_t address = api_heap_try(own, size, alignment, zeroed);

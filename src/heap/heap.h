@@ -749,6 +749,11 @@ MALLOW_INLINE void heap_take_span(struct heap *heap, unsigned slice_count, unsig
     heap_take_arena_span(heap, slice_count, align_slices, span);
 }
 
+// Whether slices can hold such a block at all, whatever has a mapping of its own elsewhere.
+MALLOW_INLINE bool heap_fits_slices(size_t size, size_t alignment) {
+    return size <= MALLOW_LARGE_BYTES_MAX && alignment <= MALLOW_CHUNK_BYTES / 2;
+}
+
 MALLOW_INTERNAL uintptr_t heap_large_allocate(struct heap *heap, size_t size, size_t alignment,
                                               bool zeroed);
 // A block of more than MALLOW_SLAB_BYTES_MAX bytes for a thread that has no heap yet, and needs

@@ -567,7 +567,7 @@ static MALLOW_COLD uintptr_t heap_huge_allowed(struct heap *heap, size_t size, s
                                                bool zeroed) {
     struct os_charge *const allowance = heap->reserve->allowance;
     if (allowance == NULL) { // nor does it heed from what size on others have one
-        return size <= MALLOW_LARGE_BYTES_MAX && alignment <= MALLOW_CHUNK_BYTES / 2
+        return heap_fits_slices(size, alignment)
                    ? heap_large_allocate(heap, size, alignment, zeroed)
                    : 0;
     }

@@ -281,14 +281,17 @@ MALLOW_INTERNAL bool os_write(int fd, const char *text, size_t length) {
 // The first of those that libc has for itself, which its calls never block: it cancels a thread.
 #define OS_ENDING OS_SIGNAL(32)
 
+static bool os_hold_back(uint64_t set, uint64_t *before) {
+    return os_syscall6(SYS_rt_sigprocmask, SIG_BLOCK, (long)(uintptr_t)&set,
+                       (long)(uintptr_t)before, sizeof set, 0, 0) == 0;
+}
+
 MALLOW_INTERNAL void os_hush(struct os_hush *hush) {
-    const uint64_t set = OS_HUSHED;
-    hush->before = set;
-    hush->pending = set; // where the kernel will not say, nothing is changed
-    if (os_syscall6(SYS_rt_sigprocmask, SIG_BLOCK, (long)(uintptr_t)&set,
-                    (long)(uintptr_t)&hush->before, sizeof set, 0, 0) == 0) {
-        (void)os_syscall6(SYS_rt_sigpending, (long)(uintptr_t)&hush->pending, sizeof set, 0, 0, 0,
-                          0);
+    hush->before = OS_HUSHED;
+    hush->pending = OS_HUSHED; // where the kernel will not say, nothing is changed
+    if (os_hold_back(OS_HUSHED, &hush->before)) {
+        (void)os_syscall6(SYS_rt_sigpending, (long)(uintptr_t)&hush->pending,
+                          sizeof hush->pending, 0, 0, 0, 0);
     }
 }
 
@@ -314,9 +317,7 @@ MALLOW_INTERNAL bool os_tell(int fd, const char *text, size_t length) {
 }
 
 MALLOW_INTERNAL bool os_hush_for_good(void) {
-    const uint64_t set = OS_HUSHED | OS_ENDING;
     uint64_t before = 0;
-    (void)os_syscall6(SYS_rt_sigprocmask, SIG_BLOCK, (long)(uintptr_t)&set,
-                      (long)(uintptr_t)&before, sizeof set, 0, 0);
+    (void)os_hold_back(OS_HUSHED | OS_ENDING, &before);
     return (before & OS_ENDING) != 0;
 }

@@ -395,6 +395,8 @@ impl Scratch {
     /// Removes what interrupted sessions of this user left: directories named after processes that are
     /// no more.
     fn remove_abandoned() {
+        // SAFETY: always succeeds.
+        let user = unsafe { libc::geteuid() };
         let entries = fs::read_dir(std::env::temp_dir())
             .into_iter()
             .flatten()
@@ -407,12 +409,10 @@ impl Scratch {
                 .and_then(|(pid, number)| {
                     Some((pid.parse::<u32>().ok()?, number.parse::<u32>().ok()?))
                 });
-            // SAFETY: always succeeds.
-            let user = unsafe { libc::geteuid() };
-            let ours =
+            let is_ours =
                 || fs::symlink_metadata(entry.path()).is_ok_and(|m| m.is_dir() && m.uid() == user);
             if process.is_some_and(|(pid, _)| !Path::new(&format!("/proc/{pid}")).exists())
-                && ours()
+                && is_ours()
             {
                 let _ = fs::remove_dir_all(entry.path());
             }
