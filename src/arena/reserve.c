@@ -24,11 +24,13 @@ MALLOW_INTERNAL bool reserve_make(struct reserve *reserve, struct arena_set *are
         return false;
     }
     *reserve = (struct reserve){.arenas = arenas, .chunk_limit = chunk_limit};
-    reserve->chunks = meta_take(arenas->meta, chunk_limit * sizeof *reserve->chunks);
     os_lock_take(&arenas->lock);
-    const bool made = reserve->chunks != NULL && reserve_table_locked(arenas);
+    const bool made = reserve_table_locked(arenas);
     os_lock_drop(&arenas->lock);
-    return made;
+    if (made) { // only then: what meta has given it does not take back
+        reserve->chunks = meta_take(arenas->meta, chunk_limit * sizeof *reserve->chunks);
+    }
+    return reserve->chunks != NULL;
 }
 
 MALLOW_INTERNAL void reserve_add(struct reserve *reserve, size_t chunk_index, uint32_t free) {

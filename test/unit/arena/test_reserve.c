@@ -3,6 +3,7 @@
 #include "arena/reserve.h"
 
 #include <pthread.h>
+#include <sys/resource.h>
 
 #include "world.h"
 
@@ -135,8 +136,32 @@ CASE(threads_never_get_the_same_slice) {
     assert_int_equal(reserve_free_slices(&reserve), all);
 }
 
+// Where the kernel refuses the table of the arena's reserved chunks.
+CASE(a_reserve_that_cannot_be_made_keeps_no_memory) {
+    struct arena_world bare;
+    struct reserve none;
+    arena_world_begin(&bare);
+    assert_non_null(meta_take(&bare.meta, 64)); // more is at hand from now on
+    const uint64_t used = atomic_load(&bare.meta.used_bytes);
+    struct rlimit before;
+    assert_int_equal(getrlimit(RLIMIT_DATA, &before), 0);
+    const struct rlimit little = {1, before.rlim_max}; // 0 is none to the kernel
+    assert_int_equal(setrlimit(RLIMIT_DATA, &little), 0);
+    const bool obeyed = os_map(&bare.os, 64 << 10, 1) == 0; // an emulator does not
+    bool made = false;
+    for (unsigned i = 0; obeyed && i < 100; i++) {
+        made = made || reserve_make(&none, &bare.arenas, 4);
+    }
+    assert_int_equal(setrlimit(RLIMIT_DATA, &before), 0);
+    assert_false(made);
+    assert_int_equal(atomic_load(&bare.meta.used_bytes), used);
+    assert_true(reserve_make(&none, &bare.arenas, 4));
+    arena_world_end(&bare);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_reserve_that_cannot_be_made_keeps_no_memory),
         cmocka_unit_test_setup_teardown(all_that_the_arena_has_is_set_apart, begin, end),
         cmocka_unit_test_setup_teardown(what_is_taken_overlaps_nothing_and_comes_back, begin, end),
         cmocka_unit_test_setup_teardown(threads_never_get_the_same_slice, begin, end),
