@@ -5,6 +5,8 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::thread;
+use std::time::{Duration, Instant};
 
 use clap::{Arg, ArgAction, ArgMatches, Command};
 use mallow_measure::elf::{self, Obstacle};
@@ -29,6 +31,9 @@ const NEEDED: [&str; 7] = [
 
 /// With more processes than these, the table has one row a program.
 const PROCESS_ROWS_MAX: usize = 16;
+
+/// How long a process that is writing its report is waited for.
+const WRITING_MAX: Duration = Duration::from_secs(2);
 
 /// The subcommand's arguments.
 pub fn command() -> Command {
@@ -208,8 +213,7 @@ fn run(
 fn read_reports(directory: &Path) -> (Vec<Report>, Vec<String>) {
     let (mut reports, mut complaints) = (Vec::new(), Vec::new());
     for entry in fs::read_dir(directory).into_iter().flatten().flatten() {
-        let text = fs::read_to_string(entry.path()).unwrap_or_default();
-        match serde_json::from_str::<Report>(&text) {
+        match read_report(&entry.path()) {
             Ok(report) => reports.push(report),
             Err(error) => complaints.push(format!(
                 "the report {} is damaged: {error}",
@@ -219,6 +223,23 @@ fn read_reports(directory: &Path) -> (Vec<Report>, Vec<String>) {
     }
     reports.sort_by_key(|report| report.pid);
     (reports, complaints)
+}
+
+/// The report of one process, by whose id the file is named. One that the command did not wait for may
+/// be writing it still.
+fn read_report(path: &Path) -> Result<Report, serde_json::Error> {
+    let process = Path::new("/proc").join(path.file_stem().unwrap_or_default());
+    let begun = Instant::now();
+    loop {
+        let lives = process.exists(); // asked before: what it has written by its end is whole
+        let text = fs::read_to_string(path).unwrap_or_default();
+        match serde_json::from_str(&text) {
+            Err(_) if lives && begun.elapsed() < WRITING_MAX => {
+                thread::sleep(Duration::from_millis(5));
+            }
+            read => return read,
+        }
+    }
 }
 
 fn has_report(measured: &Measured, reports: &[Report]) -> bool {

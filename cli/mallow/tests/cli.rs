@@ -22,6 +22,12 @@ __attribute__((destructor)) static void report(void) {
     const char *percent = strstr(path, "%p");
     snprintf(name, sizeof name, "%.*s%d%s", (int)(percent - path), path, (int)getpid(), percent + 2);
     FILE *file = fopen(name, "w");
+    const char *begun = getenv("STAND_IN_SLOW"); // made when the report is there, and empty
+    if (begun != NULL) {
+        fflush(file);
+        fclose(fopen(begun, "w"));
+        usleep(400000);
+    }
     fprintf(file, "{\"mallow\":\"0.0.9\",\"pid\":%d,\"exe\":\"/stand/in\",\"symbols\":{\"malloc\":%s,"
                   "\"free\":true},\"probe_owned\":true,\"stats\":{\"live_count\":5},"
                   "\"process\":{\"peak_rss_bytes\":3145728}}",
@@ -274,6 +280,21 @@ fn check_goes_by_the_memory_map_where_no_exit_handler_runs() {
     let unset = mallow(&["check", "--", "env", "-i", program.to_str().unwrap()]);
     assert_eq!(code(&unset), 1, "{}", said(&unset));
     assert!(said(&unset).contains("was not loaded"), "{}", said(&unset));
+}
+
+#[test]
+fn check_waits_for_a_report_that_is_being_written() {
+    let begun = scratch().join("report-begun");
+    let _ = fs::remove_file(&begun);
+    let begun = begun.display();
+    let script = format!("STAND_IN_SLOW={begun} sleep 0 & until [ -e {begun} ]; do :; done");
+    let output = mallow(&["check", "--", "sh", "-c", &script]);
+    assert_eq!(code(&output), 0, "{}", said(&output));
+    assert!(
+        said(&output).contains("is ACTIVE in 2 processes"),
+        "{}",
+        said(&output)
+    );
 }
 
 #[test]
