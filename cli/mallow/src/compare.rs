@@ -279,7 +279,7 @@ impl Comparison {
     }
 
     fn title(&self) -> String {
-        let mut text = self.command.join(" ");
+        let mut text = output::printable(&self.command.join(" ")); // SVG takes no control characters
         if text.chars().count() > 90 {
             text = text.chars().take(87).collect::<String>() + "...";
         }
@@ -304,19 +304,16 @@ impl Comparison {
         let unseen: Vec<&str> = self
             .series
             .iter()
-            .filter(|s| s.proof == Proof::Unknown && !s.runs.is_empty())
+            .filter(|s| matches!(s.proof, Proof::Unknown | Proof::NotMapped))
             .map(|s| s.allocator.key.as_str())
             .collect();
         if unseen.is_empty() {
             text.push_str("Every library was seen mapped in the command.\n");
         } else {
-            text.push_str(&format!(
-                "Not seen whether mapped: {}.\n",
-                unseen.join(", ")
-            ));
+            text.push_str(&format!("Not seen mapped: {}.\n", unseen.join(", ")));
         }
         for complaint in &self.complaints {
-            text.push_str(&format!("PROBLEM: {complaint}\n"));
+            text.push_str(&format!("PROBLEM: {}\n", output::printable(complaint)));
         }
         text
     }

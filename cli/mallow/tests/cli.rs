@@ -339,6 +339,45 @@ fn compare_measures_and_writes_all_forms() {
 }
 
 #[test]
+fn compare_shows_control_characters_of_the_command_as_text() {
+    let picture = scratch().join("control.svg");
+    let out = picture.to_str().unwrap();
+    let mut arguments = vec![
+        "compare", "-q", "--with", "glibc", "-n", "1", "--warmup", "0",
+    ];
+    arguments.extend([
+        "--out",
+        out,
+        "--",
+        "sh",
+        "-c",
+        "true \u{1}\u{1b}[31m\nexit 3",
+    ]);
+    let output = mallow(&arguments);
+    let title = "sh -c true \\u{1}\\u{1b}[31m\\nexit 3";
+    assert!(
+        printed(&output).starts_with(&format!("{title}\n")),
+        "{}",
+        printed(&output)
+    );
+    let svg = fs::read_to_string(&picture).unwrap();
+    assert!(svg.contains(title), "{svg}");
+    assert!(
+        !svg.contains(['\u{1}', '\u{1b}']),
+        "XML has no such characters"
+    );
+    let script = "printf 'no \\033[31mred\\n' >&2; kill -ABRT $$";
+    let output = mallow(&[
+        "compare", "-q", "--with", "glibc", "-n", "1", "--", "sh", "-c", script,
+    ]);
+    assert!(
+        printed(&output).contains("no \\u{1b}[31mred"),
+        "{}",
+        printed(&output)
+    );
+}
+
+#[test]
 fn compare_notices_what_differs() {
     let script = "case $LD_PRELOAD in *mallow*) echo a; exit 4;; *) echo b;; esac";
     let arguments = [
@@ -402,6 +441,7 @@ fn compare_leaves_out_what_hangs_or_is_refused() {
         "{}",
         printed(&output)
     );
+    assert!(printed(&output).contains("\nNot seen mapped: broken.\n"));
 }
 
 #[test]
