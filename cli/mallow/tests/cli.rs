@@ -298,6 +298,19 @@ fn check_waits_for_a_report_that_is_being_written() {
 }
 
 #[test]
+fn check_leaves_interrupts_ignored_where_it_was_told_to() {
+    let script =
+        "trap '' INT QUIT; exec \"$0\" check -- sh -c 'kill -INT $$; kill -QUIT $$; exit 5'";
+    let output = Command::new("sh")
+        .args(["-c", script, env!("CARGO_BIN_EXE_mallow")])
+        .env("MALLOW_LIB", stand_in())
+        .env_remove("LD_PRELOAD")
+        .output()
+        .unwrap();
+    assert_eq!(code(&output), 5, "{}", said(&output));
+}
+
+#[test]
 fn check_passes_on_the_commands_own_failure() {
     let output = mallow(&["check", "--", "sh", "-c", "exit 3"]);
     assert_eq!(code(&output), 3);

@@ -36,7 +36,11 @@ extern "C" fn on_signal(number: libc::c_int) {
     }
 }
 
-fn install_handlers(request: &Request) {
+/// What the command is to do at SIGINT and SIGQUIT: as usual, but what we were told if it is a user's.
+type Interrupts = [(libc::c_int, libc::sighandler_t); 2];
+
+fn install_handlers(request: &Request) -> Interrupts {
+    let mut interrupts = [libc::SIGINT, libc::SIGQUIT].map(|signal| (signal, libc::SIG_DFL));
     // SAFETY: a plain handler without SA_RESTART, so that waiting is interrupted; the parent's death
     // is reported as SIGTERM.
     unsafe {
@@ -47,11 +51,12 @@ fn install_handlers(request: &Request) {
             libc::sigaction(libc::SIGINT, &action, std::ptr::null_mut());
             libc::sigaction(libc::SIGTERM, &action, std::ptr::null_mut());
         } else {
-            libc::signal(libc::SIGINT, libc::SIG_IGN);
-            libc::signal(libc::SIGQUIT, libc::SIG_IGN);
+            interrupts =
+                interrupts.map(|(signal, _)| (signal, libc::signal(signal, libc::SIG_IGN)));
         }
         libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGTERM);
     }
+    interrupts
 }
 
 fn start_timer(seconds: f64) {
@@ -149,14 +154,16 @@ fn prepare(request: &Request) -> io::Result<Prepared> {
 /// Runs in the child; only async-signal-safe calls. Reports errno through the pipe if exec fails.
 unsafe fn child(
     prepared: &Prepared,
+    interrupts: &Interrupts,
     argv: &[*const libc::c_char],
     envp: &[*const libc::c_char],
     report: RawFd,
 ) -> ! {
     let steps = || -> bool {
         libc::signal(libc::SIGPIPE, libc::SIG_DFL);
-        libc::signal(libc::SIGINT, libc::SIG_DFL);
-        libc::signal(libc::SIGQUIT, libc::SIG_DFL);
+        for (signal, disposition) in interrupts {
+            libc::signal(*signal, *disposition);
+        }
         if let Some(streams) = &prepared.streams {
             libc::setpgid(0, 0);
             for (target, stream) in streams.iter().enumerate() {
@@ -200,12 +207,20 @@ pub fn launch(request: &Request) -> io::Result<Measured> {
     let (error_reader, error_writer) = pipe()?;
     // SAFETY: closes on exec, so that reading it ends when the command has started.
     unsafe { libc::fcntl(error_writer.as_raw_fd(), libc::F_SETFD, libc::FD_CLOEXEC) };
-    install_handlers(request);
+    let interrupts = install_handlers(request);
     let start = Instant::now();
     // SAFETY: this process has one thread; the child calls async-signal-safe functions only.
     let pid = match unsafe { libc::fork() } {
         -1 => return Err(io::Error::last_os_error()),
-        0 => unsafe { child(&prepared, &argv, &envp, error_writer.as_raw_fd()) },
+        0 => unsafe {
+            child(
+                &prepared,
+                &interrupts,
+                &argv,
+                &envp,
+                error_writer.as_raw_fd(),
+            )
+        },
         pid => pid,
     };
     CHILD_GROUP.store(pid, Ordering::SeqCst);
