@@ -124,7 +124,9 @@ static void process_start_memory(struct process *process) {
                                                 &process->huges, &process->shared};
     process_apply_options(process);
     void *const break_now = sbrk(0);
-    process->break_at_start = break_now == (void *)-1 ? UINTPTR_MAX : (uintptr_t)break_now;
+    atomic_store_explicit(&process->break_at_start,
+                          break_now == (void *)-1 ? UINTPTR_MAX : (uintptr_t)break_now,
+                          memory_order_relaxed);
     process_start_realtime(process);
 }
 

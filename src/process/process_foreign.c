@@ -34,12 +34,42 @@ static bool foreign_is_readable(const struct process *process, uintptr_t address
            os_is_mapped(&process->os, address + bytes - 1);
 }
 
-static bool foreign_in_break(const struct process *process, uintptr_t address) {
-    void *const now = sbrk(0);
-    return now != (void *)-1 && address >= process->break_at_start && address < (uintptr_t)now;
+// What libc's malloc says of itself; false before glibc 2.33.
+static bool foreign_ask_libc(struct mallinfo2 *figures) {
+    struct mallinfo2 (*libc_mallinfo2)(void) = NULL;
+    *(void **)&libc_mallinfo2 = dlsym(RTLD_NEXT, "mallinfo2");
+    if (libc_mallinfo2 == NULL) {
+        return false;
+    }
+    *figures = libc_mallinfo2();
+    return true;
 }
 
-static bool foreign_has_shape(const struct process *process, uintptr_t address) {
+// Where libc's malloc was in use before us, its heap begins before break_at_start: at a constructor
+// of the C++ run-time's, say, with the override left out, or where a program opens us late. It
+// begins no lower than by all that libc's arenas hold; below it lies the program's own data.
+static MALLOW_COLD bool foreign_in_early_heap(struct process *process, uintptr_t address,
+                                              uintptr_t break_now) {
+    struct mallinfo2 figures;
+    Dl_info object;
+    if (dlsym == NULL || !foreign_ask_libc(&figures) || break_now - address > figures.arena ||
+        dladdr((const void *)address, &object) != 0) {
+        return false;
+    }
+    atomic_store_explicit(&process->break_at_start, address, memory_order_relaxed);
+    return true;
+}
+
+static bool foreign_in_break(struct process *process, uintptr_t address) {
+    void *const now = sbrk(0);
+    if (now == (void *)-1 || address >= (uintptr_t)now) {
+        return false;
+    }
+    return address >= atomic_load_explicit(&process->break_at_start, memory_order_relaxed) ||
+           foreign_in_early_heap(process, address, (uintptr_t)now);
+}
+
+static bool foreign_has_shape(struct process *process, uintptr_t address) {
     if (address % MALLOW_GRANULE_BYTES != 0 || address < 4096 || address >> 47 != 0) {
         return false;
     }
@@ -83,13 +113,9 @@ static bool foreign_libc_is_used(struct process *process) {
     if (atomic_load_explicit(&process->libc_is_used, memory_order_relaxed)) {
         return true;
     }
-    struct mallinfo2 (*libc_mallinfo2)(void) = NULL;
-    *(void **)&libc_mallinfo2 = dlsym(RTLD_NEXT, "mallinfo2");
-    if (libc_mallinfo2 != NULL) { // glibc 2.33
-        const struct mallinfo2 figures = libc_mallinfo2();
-        if (figures.arena == 0 && figures.hblks == 0) {
-            return false;
-        }
+    struct mallinfo2 figures;
+    if (foreign_ask_libc(&figures) && figures.arena == 0 && figures.hblks == 0) {
+        return false;
     }
     atomic_store_explicit(&process->libc_is_used, true, memory_order_relaxed);
     return true;

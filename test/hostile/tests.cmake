@@ -100,6 +100,8 @@ TEST_LINKED=$<TARGET_FILE:memcheck_linked>;TEST_OBJECT=$<TARGET_FILE:memcheck_ob
 
 mallow_program(second_copy hostile/second_copy.c)
 mallow_add(hostile.second_copy "check;plain" second_copy $<TARGET_FILE:mallow>)
+mallow_program(late_open hostile/late_open.c)
+mallow_add(hostile.late_open "check;plain" late_open $<TARGET_FILE:mallow>)
 
 add_library(deepbind_plugin MODULE hostile/deepbind_plugin.c)
 target_link_libraries(deepbind_plugin PRIVATE test_flags)
