@@ -4,6 +4,7 @@
 import concurrent.futures
 import os
 import re
+import shutil
 import subprocess
 
 from tidy_common import Finding, tree_files
@@ -20,6 +21,9 @@ LANGUAGES = {
     "C": ["cc", "-x", "c", "-std=c11", "-Wpedantic"],
     "C++": ["c++", "-x", "c++", "-std=c++11", "-Wpedantic"],
 }
+CLANG = shutil.which("clang++-19") or shutil.which("clang++")
+if CLANG:  # which warns of more that programs may have as an error
+    LANGUAGES["C++ of clang's"] = [CLANG, *LANGUAGES["C++"][1:], "-Wold-style-cast"]
 ERROR = re.compile(r":(\d+):\d+: (?:fatal )?error: (.*)")
 
 
@@ -50,7 +54,7 @@ def check(root):
     jobs = []
     for path in tree_files(root, ("include",)):
         for language, command in LANGUAGES.items():
-            if path.suffix == ".h" or language == "C++":
+            if path.suffix == ".h" or language != "C":
                 jobs.append((path, language, command))
     for path in tree_files(root, ("src",)):
         if path.suffix == ".h":

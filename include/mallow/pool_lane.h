@@ -21,6 +21,8 @@
 #include <mallow/pool.h>
 
 #ifdef __cplusplus
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wold-style-cast" // clang's: to g++ what is extern "C" may have C's
 extern "C" {
 #endif
 
@@ -103,6 +105,7 @@ static inline enum mw_pool_status mw_pool_give(struct mw_pool *pool, struct mw_p
 
 #ifdef __cplusplus
 }
+#pragma GCC diagnostic pop
 #endif
 
 #endif

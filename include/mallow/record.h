@@ -12,6 +12,8 @@
 #include <stddef.h>
 
 #ifdef __cplusplus
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wold-style-cast" // clang's: to g++ what is extern "C" may have C's
 extern "C" {
 #endif
 
@@ -59,6 +61,7 @@ static inline void mw_record_end(void)
 
 #ifdef __cplusplus
 }
+#pragma GCC diagnostic pop
 
 namespace mallow {
 

@@ -1,4 +1,6 @@
 # SPDX-License-Identifier: MIT
+import unittest
+
 import tidy_headers
 from tests.tree import TreeTest
 
@@ -24,4 +26,13 @@ class Headers(TreeTest):
 
     def test_public_header_that_is_no_cpp(self):
         self.write("include/mallow/a.h", "int mw_a(int class);\n")
-        self.assertEqual(self.found(), [("include/mallow/a.h", 1, "C++")])
+        self.assertEqual(self.found()[0], ("include/mallow/a.h", 1, "C++"))
+
+    @unittest.skipUnless(tidy_headers.CLANG, "no clang++")
+    def test_public_header_that_clang_warns_of(self):
+        self.write(
+            "include/mallow/a.h",
+            '#ifdef __cplusplus\nextern "C"\n#endif\n'
+            "inline long mw_a(int i) { return (long)i; }\n",
+        )
+        self.assertEqual(self.found(), [("include/mallow/a.h", 4, "clang's")])
