@@ -13,11 +13,17 @@ import sys
 
 INCLUDE = re.compile(r'^\s*#\s*include\s*(["<])([^">]+)[">]')
 
+# Those of docs/guide/linking.md.
+FLAGS = (
+    "-O2 -fexceptions -ftls-model=initial-exec "
+    "-fno-builtin-malloc -fno-builtin-calloc -fno-builtin-realloc -fno-builtin-free"
+)
+
 PROLOGUE = """\
 // SPDX-License-Identifier: MIT
 // mallow {version}, the whole library in one file, made by tools/amalgamate.py. Do not edit.
 //
-//   cc -std=gnu17 -O2 -fno-builtin-malloc -fvisibility=hidden -c mallow.c
+//   cc {flags} -c mallow.c
 //
 // -DMALLOW_OVERRIDE=0 leaves malloc, free and operator new alone and gives the mw_ interface only.
 #ifndef _GNU_SOURCE
@@ -28,6 +34,9 @@ PROLOGUE = """\
 #endif
 #ifndef MALLOW_ASSERT
 #define MALLOW_ASSERT 0
+#endif
+#ifdef __clang__
+#pragma clang diagnostic ignored "-Wunused-function" // the public headers'
 #endif
 #ifndef MALLOW_COMMIT
 #define MALLOW_COMMIT "{commit}"
@@ -76,7 +85,7 @@ def version_of(root):
 def amalgamate(root, commit="unknown"):
     amalgamation = Amalgamation(root.resolve())
     amalgamation.add(amalgamation.root / "src/all.c")
-    prologue = PROLOGUE.format(version=version_of(root), commit=commit)
+    prologue = PROLOGUE.format(version=version_of(root), commit=commit, flags=FLAGS)
     return prologue + "\n".join(amalgamation.lines) + "\n"
 
 

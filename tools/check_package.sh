@@ -80,6 +80,13 @@ flags=$(sed -n '/one C file/s/.*flags: `\(.*\)`.*/\1/p' docs/guide/linking.md)
 cc -o "$stage/one_file" $flags -I"$include" "$stage/consumer/main.c" build/mallow.c
 echo "one_file: $("$stage/one_file")"
 passed=$((passed + 2))
+if command -v clang-19 >/dev/null; then
+    # shellcheck disable=SC2086
+    clang-19 -o "$stage/one_file_by_clang" $flags -Wall -Wextra -Werror -I"$include" \
+        "$stage/consumer/main.c" build/mallow.c
+    echo "one_file_by_clang: $("$stage/one_file_by_clang")"
+    passed=$((passed + 1))
+fi
 
 # The flags of mallow.pc, which is relocatable; pkg-config itself may not be installed.
 if command -v pkg-config >/dev/null; then

@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: MIT
+import pathlib
 import subprocess
 
 import amalgamate
@@ -36,6 +37,11 @@ class Amalgamate(TreeTest):
         subprocess.run(
             ["cc", "-c", "-o", "mallow.o", "mallow.c"], check=True, cwd=self.root / "build"
         )
+
+    def test_it_names_the_flags_of_the_guide(self):
+        guide = pathlib.Path(__file__).parents[2] / "docs/guide/linking.md"
+        self.assertIn(f"flags: `{amalgamate.FLAGS}`", guide.read_text())
+        self.assertIn(f"cc {amalgamate.FLAGS} -c", amalgamate.amalgamate(self.root))
 
     def test_missing_project_header_stops(self):
         self.write("src/all.c", '#include "base/none.h"\n')
