@@ -71,7 +71,7 @@ amalgamation:
 	$(call compile,build,amalgamation)
 
 install: lib
-	cmake --install build --prefix $(PREFIX)
+	cmake --install build --prefix "$(PREFIX)"
 
 clean:
 	rm -rf build

@@ -88,6 +88,11 @@ if command -v clang-19 >/dev/null; then
     passed=$((passed + 1))
 fi
 
+make install PREFIX="$stage/with a space" >/dev/null
+test -f "$stage/with a space/include/mallow/mallow.h"
+echo "make install: also into a folder whose name has a space"
+passed=$((passed + 1))
+
 # The flags of mallow.pc, which is relocatable; pkg-config itself may not be installed.
 if command -v pkg-config >/dev/null; then
     pc=$(dirname "$(find "$stage/usr" -name mallow.pc)")
