@@ -116,6 +116,9 @@ cat >"$stage/part/CMakeLists.txt" <<EOT
 cmake_minimum_required(VERSION 3.25)
 project(whole C)
 add_subdirectory($PWD mallow)
+foreach(name lib cli tests separate amalgamation)
+    add_custom_target(\${name}) # the project's own, whatever mallow calls its
+endforeach()
 if(CMAKE_BUILD_TYPE OR CMAKE_C_STANDARD OR BUILD_TESTING)
     message(FATAL_ERROR "mallow has set what is the project's")
 endif()
