@@ -185,7 +185,7 @@ fn run(
     library: &Path,
     scratch: &Path,
 ) -> Result<Measured, Failure> {
-    let existing = std::env::var("LD_PRELOAD").ok();
+    let existing = std::env::var_os("LD_PRELOAD");
     let ours = [library.to_path_buf()];
     let mut command = words.to_vec();
     command[0] = program.display().to_string();
@@ -194,7 +194,9 @@ fn run(
         set: vec![
             (
                 "LD_PRELOAD".into(),
-                library::preload_value(&ours, existing.as_deref()),
+                library::preload_value(&ours, existing.as_deref())
+                    .to_string_lossy()
+                    .into_owned(),
             ),
             (
                 "MALLOW_REPORT".into(),

@@ -179,7 +179,7 @@ pub fn main(matches: &ArgMatches) -> Result<u8, Failure> {
         eprintln!("mallow: warning: {}", obstacle.describe());
     }
     let before = traces(&prefix, &[]);
-    let existing = std::env::var("LD_PRELOAD").ok();
+    let existing = std::env::var_os("LD_PRELOAD");
     let mut command = process::Command::new(&program);
     command
         .arg0(&words[0])

@@ -29,7 +29,7 @@ pub fn main(matches: &ArgMatches) -> Result<u8, Failure> {
     for obstacle in elf::obstacles(&program) {
         eprintln!("mallow: warning: {}", obstacle.describe());
     }
-    let existing = std::env::var("LD_PRELOAD").ok();
+    let existing = std::env::var_os("LD_PRELOAD");
     let mut command = process::Command::new(&program);
     command
         .arg0(&words[0])

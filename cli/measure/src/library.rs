@@ -2,9 +2,10 @@
 //! Where `libmallow.so` is.
 
 use std::env;
+use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::io::{self, Read};
-use std::os::unix::ffi::OsStrExt;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 
 /// Environment variables that steer the tools. They must not reach the measured program: the library
@@ -124,23 +125,22 @@ pub fn peer_directories() -> Vec<PathBuf> {
 }
 
 /// The value for `LD_PRELOAD`: ours first, then what was there already.
-pub fn preload_value(ours: &[PathBuf], existing: Option<&str>) -> String {
-    let mut parts: Vec<String> = ours.iter().map(|p| p.display().to_string()).collect();
-    if let Some(existing) = existing {
-        parts.extend(
-            existing
-                .split([':', ' '])
-                .filter(|part| !part.is_empty())
-                .map(str::to_string),
-        );
-    }
-    let mut seen = Vec::new();
-    for part in parts {
-        if !seen.contains(&part) {
-            seen.push(part);
+pub fn preload_value(ours: &[PathBuf], existing: Option<&OsStr>) -> OsString {
+    let existing = existing
+        .map_or(&[][..], OsStr::as_bytes)
+        .split(|byte| matches!(byte, b':' | b' '))
+        .filter(|part| !part.is_empty());
+    let mut parts: Vec<&[u8]> = Vec::new();
+    for part in ours
+        .iter()
+        .map(|p| p.as_os_str().as_bytes())
+        .chain(existing)
+    {
+        if !parts.contains(&part) {
+            parts.push(part);
         }
     }
-    seen.join(":")
+    OsString::from_vec(parts.join(&b':'))
 }
 
 #[cfg(test)]
@@ -151,10 +151,23 @@ mod tests {
     fn preload_keeps_what_was_there_behind_ours() {
         let ours = [PathBuf::from("/x/libmallow.so")];
         assert_eq!(preload_value(&ours, None), "/x/libmallow.so");
-        assert_eq!(preload_value(&ours, Some("")), "/x/libmallow.so");
         assert_eq!(
-            preload_value(&ours, Some("/a.so /b.so:/x/libmallow.so")),
+            preload_value(&ours, Some(OsStr::new(""))),
+            "/x/libmallow.so"
+        );
+        assert_eq!(
+            preload_value(&ours, Some(OsStr::new("/a.so /b.so:/x/libmallow.so"))),
             "/x/libmallow.so:/a.so:/b.so"
+        );
+    }
+
+    #[test]
+    fn preload_names_files_byte_by_byte() {
+        let ours = [PathBuf::from(OsStr::from_bytes(b"/\xff/libmallow.so"))];
+        let existing = OsStr::from_bytes(b"/\xfe.so");
+        assert_eq!(
+            preload_value(&ours, Some(existing)).as_bytes(),
+            b"/\xff/libmallow.so:/\xfe.so"
         );
     }
 

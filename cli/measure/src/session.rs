@@ -281,7 +281,7 @@ fn one_run(
     scratch: &Scratch,
 ) -> io::Result<(Run, Option<String>)> {
     let (output, errors) = (scratch.0.join("stdout"), scratch.0.join("stderr"));
-    let existing = std::env::var("LD_PRELOAD").ok();
+    let existing = std::env::var_os("LD_PRELOAD");
     let preload = library::preload_value(&allocator.preload, existing.as_deref());
     let mut request = Request {
         command: job.command.clone(),
@@ -302,6 +302,7 @@ fn one_run(
     if preload.is_empty() {
         request.remove.push("LD_PRELOAD".into());
     } else {
+        let preload = preload.to_string_lossy().into_owned();
         request.set.push(("LD_PRELOAD".into(), preload));
     }
     let measured = launch::run(&request)?;
