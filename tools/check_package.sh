@@ -72,6 +72,8 @@ done
 # By hand. The flags of the one C file are those of docs/guide/linking.md.
 include=$stage/usr/include
 library=$(dirname "$(find "$stage/usr" -name libmallow-pool.a)")
+version=$(sed -n 's/^CMAKE_PROJECT_VERSION:STATIC=//p' build/CMakeCache.txt)
+test -e "$library/libmallow.so.${version%.*}" # one for each minor version, before 1.0
 cc -o "$stage/pool_by_hand" -I"$include" "$stage/consumer/pools.c" -L"$library" -lmallow-pool
 echo "pool_by_hand: $("$stage/pool_by_hand")"
 cmake --build build --target amalgamation >/dev/null
