@@ -397,8 +397,7 @@ MALLOW_INTERNAL void arena_give(struct arena_set *set, struct slab *slab, unsign
     struct reserve_chunk *const reserved = reserve_chunk_of(set, slab);
     if (unlikely(reserved != NULL)) {
         const size_t first = arena_slice_of(&set->primary, slab) % MALLOW_CHUNK_SLICES;
-        atomic_fetch_or_explicit(&reserved->free, chunk_mask_span((unsigned)first, slice_count),
-                                 memory_order_release);
+        reserve_give(reserved, chunk_mask_span((unsigned)first, slice_count));
         return;
     }
     os_lock_take_here(&set->lock);
@@ -531,15 +530,7 @@ MALLOW_INTERNAL bool arena_extend(struct arena_set *set, struct slab *slab, unsi
     const uint32_t wanted = chunk_mask_span(next, more_slices);
     struct reserve_chunk *const reserved = reserve_chunk_of(set, slab);
     if (unlikely(reserved != NULL)) {
-        uint32_t free = atomic_load_explicit(&reserved->free, memory_order_relaxed);
-        while ((free & wanted) == wanted) {
-            if (atomic_compare_exchange_weak_explicit(&reserved->free, &free, free & ~wanted,
-                                                      memory_order_acquire,
-                                                      memory_order_relaxed)) {
-                return true;
-            }
-        }
-        return false;
+        return reserve_extend(reserved, wanted);
     }
     os_lock_take(&set->lock);
     const struct chunk_place place = {.chunk_index = chunk_index, .slice_index = next};

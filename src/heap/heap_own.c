@@ -62,6 +62,7 @@ static bool own_make_reserve(struct heap_own *own, size_t chunk_count) {
         return false;
     }
     own->reserve.arenas = made.arenas;
+    own->reserve.index = made.index;
     __atomic_store_n(&own->reserve.chunks, made.chunks, __ATOMIC_RELAXED);
     __atomic_store_n(&own->reserve.chunk_limit, made.chunk_limit, __ATOMIC_RELEASE);
     return true;
@@ -131,7 +132,7 @@ MALLOW_INTERNAL bool heap_own_bring_in(struct heap_own *own, bool *lock) {
                           lock) &&
               os_bring_in((uintptr_t)own, sizeof *own, lock) &&
               os_bring_in((uintptr_t)own->reserve.chunks,
-                          own->reserve.chunk_count * sizeof *own->reserve.chunks, lock);
+                          reserve_table_bytes(own->reserve.chunk_limit), lock);
     for (size_t i = 0; in && i < own->reserve.chunk_count; i++) {
         in = own_bring_in(own, i, lock);
     }
@@ -313,6 +314,6 @@ MALLOW_INTERNAL void heap_own_end(struct heap_own *own) {
         arena_give(arenas, &arena->slabs[arena_slot_of(arena, chunk * MALLOW_CHUNK_SLICES)],
                    MALLOW_CHUNK_SLICES);
     }
-    own->reserve.chunk_count = 0;
+    reserve_empty(&own->reserve);
     own_keep(own);
 }

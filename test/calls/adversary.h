@@ -72,6 +72,7 @@ void adversary_sweep(void);
 void adversary_posts(void);
 void adversary_trades(void);
 void adversary_rows(void);
+void adversary_reserve(void);
 void adversary_actors(void);
 void adversary_mortals(void);
 

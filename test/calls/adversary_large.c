@@ -236,3 +236,24 @@ void adversary_sweep(void) {
     }
     array_drop(blocks, LIVE);
 }
+
+// With MALLOW_MODE=realtime and a reserve of 256 MiB: nearly all of it in use, and blocks of it given
+// back and taken again in any order.
+void adversary_reserve(void) {
+    enum { COUNT = 1900, ROUNDS = 4000, SIZE = 100 << 10 };
+    void **const blocks = array_make(COUNT);
+    phase("a reserve that is nearly used up", true);
+    for (size_t i = 0; i < COUNT; i++) {
+        blocks[i] = counted_malloc(SIZE);
+    }
+    for (size_t round = 0; round < scaled(ROUNDS); round++) {
+        const size_t i = random_below(COUNT);
+        counted_free(blocks[i]);
+        blocks[i] = counted_malloc(SIZE);
+    }
+    array_shuffle(blocks, COUNT);
+    for (size_t i = 0; i < COUNT; i++) {
+        counted_free(blocks[i]);
+    }
+    array_drop(blocks, COUNT);
+}

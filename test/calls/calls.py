@@ -180,6 +180,7 @@ def check(arguments):
         for arguments.program, arguments.seed in runs:
             faults += check_limits(adversary(arguments, arguments.allocators[0][1])[0])
         faults += check_helper(arguments)
+        faults += check_realtime(arguments)
         for command in WRITTEN_WITHOUT:
             print("written without the tool:", pathlib.Path(command[0]).name)
             faults += check_limits(written_without(arguments, command)[0])
@@ -211,6 +212,14 @@ def check_helper(arguments):
     figures, said = run(arguments.directory, arguments.allocators[0][1], program, (), arguments.set)
     faults = check_limits(figures, dict.fromkeys(CALLS, SYSTEM_CALLS_START_MAX))
     return faults + ([] if "helper: 2 threads" in said else ["the background thread has not started"])
+
+
+def check_realtime(arguments):
+    """A span out of a reserve of many chunks, of which nearly all are in use."""
+    program = [str(arguments.directory / "adversary"), "--late", "reserve"]
+    settings = ("MALLOW_MODE=realtime", "MALLOW_REALTIME_RESERVE=256M")
+    print("realtime:")
+    return check_limits(run(arguments.directory, arguments.allocators[0][1], program, (), settings)[0], dict.fromkeys(CALLS, 0))
 
 
 def worst_calls(arguments):

@@ -31,6 +31,7 @@
 #include "slab/slab_holes.c"
 
 #include "arena/chunk_map.c"
+#include "arena/reserve_index.c"
 #include "arena/reserve.c"
 #include "arena/arena_leave.c"
 #include "arena/arena.c"
