@@ -215,7 +215,7 @@ MALLOW_INTERNAL struct heap *process_enter(void) {
     if (!heap_is_empty(heap)) {
         return heap;
     }
-    struct heap *const own = process_enter_own();
+    struct heap *const own = heap_thread.ended != 1 ? process_enter_own() : NULL;
     return own != NULL ? own : process_enter_fallback(process_ready());
 }
 
@@ -246,7 +246,8 @@ MALLOW_INTERNAL MALLOW_NOINLINE struct heap *process_enter_own(void) {
 MALLOW_INTERNAL void process_leave(struct heap *heap) {
     struct process *const process = &process_state;
     if (heap != NULL && heap == atomic_load_explicit(&process->fallback, memory_order_relaxed)) {
-        int work = MALLOW_CALL_WORK;
+        // A call that has done something leaves what is posted to the next.
+        int work = heap_call_work();
         heap_unclaim(heap, &work);
         os_lock_drop(&process->fallback_lock);
     }

@@ -293,9 +293,10 @@ static const struct program {
     {"posts", adversary_posts},       {"rows", adversary_rows}, // each by itself alone, if it is named
     {"actors", adversary_actors},     // likewise, with several seeds
     {"mortals", adversary_mortals},   {"helper", adversary_helper},
+    {"leavers", adversary_leavers},
     {"reserve", adversary_reserve}, // in the realtime mode
 };
-enum { PROGRAM_COUNT = sizeof programs / sizeof programs[0], ALL_COUNT = PROGRAM_COUNT - 6 };
+enum { PROGRAM_COUNT = sizeof programs / sizeof programs[0], ALL_COUNT = PROGRAM_COUNT - 7 };
 
 // Before any library's constructor: the first call of the process, which sets the allocator up.
 static void first_call(int count, char **arguments, char **environment) {

@@ -68,6 +68,7 @@ void adversary_trims(void);
 void adversary_resizes(void);
 void adversary_moves(void);
 void adversary_newcomers(void);
+void adversary_leavers(void);
 void adversary_sweep(void);
 void adversary_posts(void);
 void adversary_trades(void);

@@ -294,3 +294,67 @@ void adversary_newcomers(void) {
     blocks_free(&rest);
     array_drop(array, (size_t)GONE * GONE_BLOCKS);
 }
+
+// ---- After a thread's last destructor of ours ---------------------------------------------------
+
+enum { LEAVERS = 150, LEAVER_BLOCKS = 2000, LEAVER_CALLS = 150, LEAVER_ROUNDS = 4 };
+static pthread_key_t leaver_key;
+static void **leaver_blocks;
+
+static void leaver_call(void) {
+    void **const place = &leaver_blocks[random_below(LEAVER_BLOCKS)];
+    const size_t size = ((size_t)16 << random_below(12)) + random_below(2000);
+    if (*place != NULL) {
+        counted_free(*place);
+        *place = NULL;
+        return;
+    }
+    switch (random_below(3)) {
+    case 0:
+        *place = counted_malloc(size);
+        break;
+    case 1:
+        *place = counted_calloc(1, size);
+        break;
+    default:
+        *place = counted_aligned(16, size);
+    }
+}
+
+static void leaver_end(void *argument) {
+    const uintptr_t round = (uintptr_t)argument;
+    for (size_t i = 0; i < LEAVER_CALLS; i++) {
+        leaver_call();
+    }
+    if (round < LEAVER_ROUNDS) {
+        pthread_setspecific(leaver_key, (void *)(round + 1));
+    }
+}
+
+static void *leaver_begin(void *argument) {
+    leaver_call();
+    pthread_setspecific(leaver_key, (void *)(uintptr_t)1);
+    return argument;
+}
+
+// Threads whose destructors go on when the allocator's own has been called for the last time, while
+// others free what they have left.
+void adversary_leavers(void) {
+    phase("destructors that allocate", false);
+    leaver_blocks = array_make(LEAVER_BLOCKS);
+    pthread_key_create(&leaver_key, leaver_end);
+    for (size_t i = 0; i < scaled(LEAVERS); i++) {
+        pthread_t thread;
+        if (thread_create(&thread, leaver_begin, NULL) != 0 || pthread_join(thread, NULL) != 0) {
+            abort();
+        }
+        for (size_t j = 0; j < LEAVER_CALLS; j++) {
+            leaver_call();
+        }
+    }
+    for (size_t i = 0; i < LEAVER_BLOCKS; i++) {
+        counted_free(leaver_blocks[i]);
+    }
+    pthread_key_delete(leaver_key);
+    array_drop(leaver_blocks, LEAVER_BLOCKS);
+}

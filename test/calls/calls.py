@@ -41,6 +41,8 @@ ORDERS = (16, 48)
 ACTORS = (1, 9, 18, 23, 24, 33, 37, 40, 41, 54, 144, 181, 220, 249, 304, 323, 328,
           350, 422, 462, 557, 666, 816, 1076, 1565, 1589, 1921, 2197, 4190,
           4502)
+# And of "leavers".
+LEAVERS = (2,)
 # And of "mortals".
 MORTALS = (28, 31, 32, 64, 116, 166, 251, 344)
 
@@ -177,6 +179,7 @@ def check(arguments):
         runs += [([], seed) for seed in ORDERS]
         runs += [(["actors"], seed) for seed in ACTORS]
         runs += [(["mortals"], seed) for seed in MORTALS]
+        runs += [(["leavers"], seed) for seed in LEAVERS]
         for arguments.program, arguments.seed in runs:
             faults += check_limits(adversary(arguments, arguments.allocators[0][1])[0])
         faults += check_helper(arguments)
