@@ -139,8 +139,8 @@ MW_API enum mw_heap_status mw_heap_last_status(const struct mw_heap *heap);
 
 // The heap that `pointer` is the start of a live block of; NULL if it is a thread's block, or none at
 // all: any value may be asked about, as with mw_is_owned. Whoever has resized it by another call than
-// mw_heap_realloc may have moved it to the thread's own memory. O(1); O(all heaps) for a block above 64
-// KiB of a heap with a reserve. No lock. Any thread; not while the heap it may lie in is being ended.
+// mw_heap_realloc may have moved it to the thread's own memory. O(1), no lock. Any thread; not while the
+// heap it may lie in is being ended.
 MW_API struct mw_heap *mw_heap_of(const void *pointer);
 
 // True iff that is this heap; false for NULL. The same cost.

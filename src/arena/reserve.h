@@ -24,7 +24,7 @@
 struct reserve_chunk {
     _Atomic(uint32_t) free;  // 1 = slice is free
     uint32_t chunk_index;    // in the primary arena
-    struct reserve *reserve; // whose it is
+    struct reserve *reserve; // whose it is; never changes
 };
 
 struct reserve {

@@ -55,16 +55,12 @@ static struct heap_own *own_with_heap(struct heap_own *own) {
     return own;
 }
 
-// Other threads may look for the heap of a chunk meanwhile (own_of_chunk).
 static bool own_make_reserve(struct heap_own *own, size_t chunk_count) {
     struct reserve made;
     if (!reserve_make(&made, own->shared->arenas, chunk_count)) {
         return false;
     }
-    own->reserve.arenas = made.arenas;
-    own->reserve.index = made.index;
-    __atomic_store_n(&own->reserve.chunks, made.chunks, __ATOMIC_RELAXED);
-    __atomic_store_n(&own->reserve.chunk_limit, made.chunk_limit, __ATOMIC_RELEASE);
+    own->reserve = made;
     return true;
 }
 
@@ -169,12 +165,19 @@ MALLOW_INTERNAL struct heap_own *heap_own_create_growing(struct heap_shared *sha
     return own;
 }
 
+// What a reserve is a part of; NULL: it is the process's, or there is none. Structures and their
+// tables of chunks are never given up: all may be looked at.
+static struct heap_own *own_of_reserve(const struct heap_shared *shared,
+                                       const struct reserve *reserve) {
+    return reserve == NULL || reserve == shared->reserve
+               ? NULL
+               : (void *)((char *)reserve - offsetof(struct heap_own, reserve));
+}
+
 // NULL for the heap of a thread, whose spans are the arenas' or those of the process's reserve; and
 // for none, as of a slab that another thread is giving up.
 static struct heap_own *own_of_heap(const struct heap *heap) {
-    return heap == NULL || heap->reserve == NULL || heap->reserve == heap->shared->reserve
-               ? NULL
-               : (void *)((char *)heap->reserve - offsetof(struct heap_own, reserve));
+    return heap == NULL ? NULL : own_of_reserve(heap->shared, heap->reserve);
 }
 
 static struct heap_own *own_of_allowance(struct os_charge *allowance) {
@@ -182,32 +185,13 @@ static struct heap_own *own_of_allowance(struct os_charge *allowance) {
                              : (void *)((char *)allowance - offsetof(struct heap_own, allowance));
 }
 
-// Structures and their tables of chunks are never given up: all may be looked at.
-static struct heap_own *own_of_chunk(const struct heap_shared *shared,
-                                     const struct reserve_chunk *chunk) {
-    if (chunk == NULL) {
-        return NULL;
-    }
-    const struct heap *heap = atomic_load_explicit(&shared->heaps, memory_order_acquire);
-    for (; heap != NULL; heap = heap->next_heap) {
-        struct heap_own *const own = own_of_heap(heap);
-        const size_t limit =
-            own != NULL ? __atomic_load_n(&own->reserve.chunk_limit, __ATOMIC_ACQUIRE) : 0;
-        const uintptr_t chunks =
-            limit != 0 ? (uintptr_t)__atomic_load_n(&own->reserve.chunks, __ATOMIC_RELAXED) : 0;
-        if ((uintptr_t)chunk - chunks < limit * sizeof *chunk) {
-            return own;
-        }
-    }
-    return NULL;
-}
-
 static struct heap_own *own_of_large(const struct heap_shared *shared, const struct slab *slab) {
     // The word first: another thread may give the block up, and then it leads to something else.
     struct heap_own *const own =
         own_of_allowance((void *)__atomic_load_n(&slab->word, __ATOMIC_ACQUIRE));
     if (own == NULL) {
-        return own_of_chunk(shared, reserve_chunk_of(shared->arenas, slab));
+        const struct reserve_chunk *const chunk = reserve_chunk_of(shared->arenas, slab);
+        return own_of_reserve(shared, chunk != NULL ? chunk->reserve : NULL);
     }
     return __atomic_load_n(&slab->kind, __ATOMIC_RELAXED) == SLAB_LARGE ? own : NULL;
 }

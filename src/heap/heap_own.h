@@ -52,7 +52,6 @@ MALLOW_INLINE bool heap_own_grows(const struct heap_own *own) {
 }
 
 // The own heap that the live block at `address` is of; NULL: none, or no block. Any value, no lock.
-// O(all heaps) for a block of slices of a heap with a reserve, whose header leads to no heap.
 MALLOW_INTERNAL struct heap_own *heap_own_of(const struct heap_shared *shared, uintptr_t address);
 
 // O(reserve), or O(all arenas / 64 KiB) for one that grows.
