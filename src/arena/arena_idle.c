@@ -12,7 +12,7 @@
 
 MALLOW_INTERNAL size_t arena_idle_look(struct arena_set *set) {
     arena_give_late_all(set); // no call has come by that had little to do
-    os_lock_take(&set->lock);
+    os_lock_take_patiently(&set->lock);
     const size_t idle = bits_min(set->dirty_low_before, set->dirty_low);
     set->dirty_low_before = set->dirty_low;
     set->dirty_low = set->dirty_slices;
@@ -74,7 +74,7 @@ static size_t idle_purge_step_locked(struct arena_set *set, struct arena *arena,
     const size_t bytes = (size_t)span.count << MALLOW_SLICE_SHIFT;
     os_lock_drop(&set->lock);
     const bool clean = os_purge(set->os, arena->base + (slice << MALLOW_SLICE_SHIFT), bytes);
-    os_lock_take(&set->lock);
+    os_lock_take_patiently(&set->lock);
     arena_return_locked(set, clean);
     *end = clean ? span.chunk_index + 1 : span.chunk_index; // refused: not again in this round
     return clean ? bytes : 0;
@@ -86,7 +86,7 @@ MALLOW_INTERNAL struct arena_place arena_idle_visit(struct arena_set *set, size_
     if (at < committed) {
         return (struct arena_place){&set->primary, at, set->primary.slice_count};
     }
-    os_lock_take(&set->lock);
+    os_lock_take_patiently(&set->lock);
     struct arena *arena = set->secondary;
     size_t first = set->primary.slice_count; // position of the arena's slice 0
     for (; arena != NULL; arena = arena->next) {
@@ -109,7 +109,7 @@ MALLOW_INTERNAL void arena_idle_leave(struct arena_set *set, struct arena *arena
     if (arena == &set->primary) {
         return;
     }
-    os_lock_take(&set->lock);
+    os_lock_take_patiently(&set->lock);
     const bool due = arena->visit == ARENA_VISITED_AND_DUE;
     arena->visit = ARENA_ALONE;
     if (due && arena->free_slices == arena->committed_slices) {
@@ -131,7 +131,7 @@ static struct arena *idle_next_locked(struct arena_set *set, const struct arena 
 // purged next, as long as the lock is held between two steps.
 MALLOW_INTERNAL size_t arena_idle_purge(struct arena_set *set, size_t bytes) {
     size_t released = 0;
-    os_lock_take(&set->lock);
+    os_lock_take_patiently(&set->lock);
     (void)arena_await_leaving_locked(set);
     struct arena *arena = set->leaving.arena == NULL ? idle_next_locked(set, NULL) : NULL;
     unsigned end = arena != NULL ? arena->map.chunk_count : 0;

@@ -367,7 +367,7 @@ static void huge_give_late_locked(struct huge_set *set) {
 
 MALLOW_INTERNAL void huge_give_late(struct huge_set *set) {
     while (__atomic_load_n(&set->late, __ATOMIC_RELAXED) != NULL) {
-        os_lock_take(&set->map->lock);
+        os_lock_take_patiently(&set->map->lock);
         if (set->late != NULL) {
             huge_give_late_locked(set);
         }
@@ -579,7 +579,7 @@ MALLOW_INTERNAL size_t huge_purge_all(struct huge_set *set) {
 }
 
 MALLOW_INTERNAL size_t huge_idle_look(struct huge_set *set) {
-    os_lock_take(&set->map->lock);
+    os_lock_take_patiently(&set->map->lock);
     const size_t idle = huge_cache_idle(&set->cache);
     os_lock_drop(&set->map->lock);
     return idle;
@@ -597,7 +597,7 @@ static size_t huge_idle_step_locked(struct huge_set *set, size_t bytes) {
     set->leaving_thread = os_this_thread();
     os_lock_drop(&set->map->lock);
     const bool gone = os_unmap(set->os, end.address, end.bytes);
-    os_lock_take(&set->map->lock);
+    os_lock_take_patiently(&set->map->lock);
     set->leaving = huge_no_mapping;
     if (!gone) {
         huge_cache_put_back(cache, end);
@@ -608,7 +608,7 @@ static size_t huge_idle_step_locked(struct huge_set *set, size_t bytes) {
 MALLOW_INTERNAL size_t huge_idle_purge(struct huge_set *set, size_t bytes) {
     size_t released = 0;
     size_t part = 1;
-    os_lock_take(&set->map->lock);
+    os_lock_take_patiently(&set->map->lock);
     while (released < bytes && part != 0 && set->leaving.bytes == 0) { // one thread at a time
         part = huge_idle_step_locked(set, bits_min(bytes - released, MALLOW_UNMAP_BYTES));
         huge_settle_charge_locked(set);

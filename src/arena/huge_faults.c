@@ -17,7 +17,7 @@ static uintptr_t huge_faults_chunk(const struct huge *huge) {
 static unsigned huge_faults_sample(struct huge_set *set, uintptr_t *chunks) {
     unsigned count = 0;
     unsigned walked = 0;
-    os_lock_take(&set->map->lock);
+    os_lock_take_patiently(&set->map->lock);
     // Not the newest of all, which the program is about to write.
     const struct huge *huge = set->live_bytes < HUGE_FAULTS_BYTES ? NULL : set->live->next;
     while (huge != NULL && count < HUGE_FAULTS_SAMPLE && walked < HUGE_FAULTS_WALK) {
@@ -40,7 +40,7 @@ MALLOW_INTERNAL void huge_faults_look(struct huge_set *set) {
         dense += os_resident(set->os, chunks[i], MALLOW_CHUNK_BYTES) >=
                  MALLOW_CHUNK_BYTES - HUGE_FAULTS_MISSING_BYTES;
     }
-    os_lock_take(&set->map->lock);
+    os_lock_take_patiently(&set->map->lock);
     bool broad = set->cache.broad;
     if (count >= HUGE_FAULTS_SAMPLE_MIN) {
         broad = count - dense <= count / HUGE_FAULTS_SHARE;

@@ -89,7 +89,7 @@ static bool promote_has_ages(struct promote *promote) {
             bits_align_up(set->primary.slice_count / MALLOW_CHUNK_SLICES * sizeof *set->ages,
                           promote->os->page_bytes);
         struct arena_age *const ages = (struct arena_age *)os_map(promote->os, bytes, 1);
-        os_lock_take(&set->lock);
+        os_lock_take_patiently(&set->lock);
         set->ages = ages;
         os_lock_drop(&set->lock);
     }
@@ -136,7 +136,7 @@ static size_t promote_look_chunks(struct promote *promote) {
     promote->resident_pages = 0;
     promote->filled_pages = 0;
     for (bool more = promote_has_ages(promote); more;) {
-        os_lock_take(&set->lock);
+        os_lock_take_patiently(&set->lock);
         const size_t end = bits_min(chunk + PROMOTE_GROUP_CHUNKS, promote_chunk_count(arena));
         for (; chunk < end; chunk++) {
             pending += promote_age_look(&set->ages[chunk], promote_is_full(set, chunk));
@@ -167,7 +167,7 @@ static bool promote_find_chunk(struct promote *promote, size_t *found) {
     const struct arena *const arena = &set->primary;
     bool is_found = false;
     while (set->ages != NULL && promote->pass < PROMOTE_PASSES && !is_found) {
-        os_lock_take(&set->lock);
+        os_lock_take_patiently(&set->lock);
         const size_t count = promote_chunk_count(arena);
         const size_t end = bits_min(promote->next_chunk + PROMOTE_GROUP_CHUNKS, count);
         while (promote->next_chunk < end && !is_found) {
@@ -191,7 +191,7 @@ static void promote_measure_chunk(struct promote *promote, size_t chunk) {
     struct arena_set *const set = promote->arenas;
     const size_t missing =
         promote_missing(promote, set->primary.base + (chunk << MALLOW_CHUNK_SHIFT));
-    os_lock_take(&set->lock);
+    os_lock_take_patiently(&set->lock);
     struct arena_age *const age = &set->ages[chunk];
     age->missing = (uint16_t)missing;
     age->looks = ARENA_AGE_MEASURED;
@@ -232,7 +232,7 @@ static enum os_huge_result promote_chunk(struct promote *promote, size_t chunk) 
     struct arena_set *const set = promote->arenas;
     const enum os_huge_result result =
         promote_pages(promote, set->primary.base + (chunk << MALLOW_CHUNK_SHIFT));
-    os_lock_take(&set->lock);
+    os_lock_take_patiently(&set->lock);
     struct arena_age *const age = &set->ages[chunk];
     if (result != OS_HUGE_MADE) {
         arena_age_fail(age);
@@ -267,7 +267,7 @@ static size_t promote_look_blocks(struct promote *promote) {
     struct huge_set *const set = promote->huges;
     size_t pending = 0;
     unsigned count = 0;
-    os_lock_take(&set->map->lock);
+    os_lock_take_patiently(&set->map->lock);
     for (struct huge *huge = set->live; huge != NULL && count < PROMOTE_BLOCKS_MAX;
          huge = huge->next) {
         pending += promote_age_look(&huge->age, promote_part_count(huge) != 0);
@@ -282,7 +282,7 @@ static uintptr_t promote_find_part(struct promote *promote) {
     struct huge_set *const set = promote->huges;
     uintptr_t part = 0;
     unsigned count = 0;
-    os_lock_take(&set->map->lock);
+    os_lock_take_patiently(&set->map->lock);
     for (struct huge *huge = set->live;
          huge != NULL && part == 0 && count < PROMOTE_BLOCKS_MAX; huge = huge->next) {
         count++;
@@ -311,7 +311,7 @@ MALLOW_INTERNAL size_t promote_look(struct promote *promote) {
     const size_t pending = promote_look_chunks(promote) + promote_look_blocks(promote);
     const size_t slices =
         __atomic_load_n(&promote->arenas->primary.committed_slices, __ATOMIC_RELAXED);
-    os_lock_take(&promote->huges->map->lock);
+    os_lock_take_patiently(&promote->huges->map->lock);
     const size_t huge_bytes = promote->huges->live_bytes;
     os_lock_drop(&promote->huges->map->lock);
     promote_raise_at(promote, promote_next_raise(slices << MALLOW_SLICE_SHIFT),

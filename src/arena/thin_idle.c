@@ -51,14 +51,14 @@ static void thin_idle_look_at_locked(struct thin_slice *slice, size_t page_bytes
 MALLOW_INTERNAL struct thin_idle thin_idle_look(struct thin_set *set, bool all) {
     struct thin_idle result = {0, 0};
     thin_keep_none(set);
-    os_lock_take(&set->lock);
+    os_lock_take_patiently(&set->lock);
     set->cursor = set->available;
     for (unsigned count = 1; set->cursor != NULL; count++) {
         thin_idle_look_at_locked(set->cursor, set->arenas->os->page_bytes, all, &result);
         set->cursor = set->cursor->next;
         if (count % THIN_LOOK_SLICES == 0) {
             os_lock_drop(&set->lock);
-            os_lock_take(&set->lock);
+            os_lock_take_patiently(&set->lock);
         }
     }
     set->cursor = set->available;
@@ -98,7 +98,7 @@ static bool thin_await_leaving_locked(struct thin_set *set) {
     for (unsigned round = 0; set->leaving.slice != NULL && round < ARENA_AWAIT_ROUNDS; round++) {
         os_lock_drop(&set->lock);
         os_pause(round);
-        os_lock_take(&set->lock);
+        os_lock_take_patiently(&set->lock);
     }
     return set->leaving.slice == NULL;
 }
@@ -113,13 +113,13 @@ static size_t thin_purge_leaving_locked(struct thin_set *set) {
     if (purged) {
         arena_split(set->arenas, address);
     }
-    os_lock_take(&set->lock);
+    os_lock_take_patiently(&set->lock);
     return thin_return_locked(set, purged);
 }
 
 MALLOW_INTERNAL size_t thin_idle_purge(struct thin_set *set, unsigned calls) {
     size_t released = 0;
-    os_lock_take(&set->lock);
+    os_lock_take_patiently(&set->lock);
     while (calls != 0 && thin_await_leaving_locked(set) && set->cursor != NULL) {
         struct thin_slice *const slice = set->cursor;
         const uint64_t units =

@@ -48,8 +48,8 @@ static size_t holes_look_count(const struct arena *arena) {
 
 MALLOW_INTERNAL void heap_holes_forget(struct heap_holes *holes) {
     struct arena_set *const arenas = holes->shared->arenas;
-    os_lock_take(&holes->lock);
-    os_lock_take(&arenas->lock);
+    os_lock_take_patiently(&holes->lock);
+    os_lock_take_patiently(&arenas->lock);
     (void)arena_forget_notes(arenas, &arenas->primary);
     for (struct arena *arena = arenas->secondary; arena != NULL; arena = arena->next) {
         (void)arena_forget_notes(arenas, arena);
@@ -301,7 +301,7 @@ static bool holes_are_too_few(struct heap_holes *holes, const struct holes_place
     struct arena_set *const set = holes->shared->arenas;
     struct slab_hole hole;
     size_t bytes = 0;
-    os_lock_take(&set->lock);
+    os_lock_take_patiently(&set->lock);
     const bool is_huge = arena_is_huge_locked(set, place->address);
     os_lock_drop(&set->lock);
     for (size_t index = 0;
@@ -455,7 +455,7 @@ static bool holes_look_at(struct heap_holes *holes, const struct heap_holes_way 
 
 MALLOW_INTERNAL void heap_holes_begin(struct heap_holes *holes) {
     struct arena *const primary = &holes->shared->arenas->primary;
-    os_lock_take(&holes->lock);
+    os_lock_take_patiently(&holes->lock);
     holes->round = holes->round != UINT32_MAX ? holes->round + 1 : 1;
     holes_grow_locked(holes, primary,
                       __atomic_load_n(&primary->committed_slices, __ATOMIC_ACQUIRE));
@@ -504,7 +504,7 @@ MALLOW_INTERNAL struct heap_holes_result heap_holes_look(struct heap_holes *hole
     struct arena_set *const arenas = holes->shared->arenas;
     struct holes_work work = {way->calls, 0, false};
     size_t pending_count = 0;
-    os_lock_take(&holes->lock);
+    os_lock_take_patiently(&holes->lock);
     const struct heap_holes_way now = holes_now_locked(holes, way);
     struct arena_place at = arena_idle_visit(arenas, position);
     if (at.arena != NULL) {
@@ -530,7 +530,7 @@ MALLOW_INTERNAL struct heap_holes_result heap_holes_look(struct heap_holes *hole
 }
 
 MALLOW_INTERNAL void heap_holes_end(struct heap_holes *holes) {
-    os_lock_take(&holes->lock);
+    os_lock_take_patiently(&holes->lock);
     struct heap *heap = atomic_load_explicit(&holes->shared->heaps, memory_order_acquire);
     for (; heap != NULL; heap = heap->next_heap) {
         if (heap->visit_round != 0 && heap->visit_round != holes->round) {

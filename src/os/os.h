@@ -180,6 +180,10 @@ MALLOW_INTERNAL void os_lock_drop_after_fork(struct os_lock *lock);
 MALLOW_INTERNAL void os_lock_take(struct os_lock *lock);
 MALLOW_INTERNAL void os_lock_drop(struct os_lock *lock);
 
+// As os_lock_take, for work that can wait: does not ask to be woken, for 50 ms and more, but looks
+// every 50 us. So no call of the program's enters the kernel to wake the background thread.
+MALLOW_INTERNAL void os_lock_take_patiently(struct os_lock *lock);
+
 MALLOW_INLINE uintptr_t os_this_thread(void) {
     return (uintptr_t)__builtin_thread_pointer();
 }

@@ -31,8 +31,10 @@ static void os_relax_more(void) {
 }
 
 enum {
-    OS_LOCK_HURRY_ROUNDS = 160, // of os_pause
-    OS_LOCK_LOOKS = 16,         // before who waits sleeps: 1 or 2 us, where a lock is held for less
+    OS_PAUSE_RELAXED = 64,         // rounds of os_pause before it sleeps
+    OS_LOCK_HURRY_ROUNDS = 160,    // of os_pause
+    OS_LOCK_PATIENCE_ROUNDS = 1000, // asleep
+    OS_LOCK_LOOKS = 16, // before who waits sleeps: 1 or 2 us, where a lock is held for less
 };
 
 static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "the futex is the low half of the state");
@@ -46,15 +48,23 @@ static bool os_lock_is_forking(const struct os_lock *lock) {
     return atomic_load_explicit(&lock->fork_thread, memory_order_relaxed) == os_this_thread();
 }
 
-// A mutex after Drepper, "Futexes are tricky" (2011): AWAITED means that the holder has to wake
-// someone, and who has slept leaves it set, since others may sleep still.
-static MALLOW_COLD void os_lock_await(struct os_lock *lock, uint64_t mine) {
+// Whether the lock came free, and was taken, within the time that it is usually held.
+static MALLOW_NOINLINE bool os_lock_look(struct os_lock *lock, uint64_t mine) {
     for (unsigned look = 0; look < OS_LOCK_LOOKS; look++) {
         os_relax_more();
         if (atomic_load_explicit(&lock->state, memory_order_relaxed) == 0 &&
             os_lock_try(lock, mine)) {
-            return;
+            return true;
         }
+    }
+    return false;
+}
+
+// A mutex after Drepper, "Futexes are tricky" (2011): AWAITED means that the holder has to wake
+// someone, and who has slept leaves it set, since others may sleep still.
+static MALLOW_COLD void os_lock_await(struct os_lock *lock, uint64_t mine) {
+    if (os_lock_look(lock, mine)) {
+        return;
     }
     while (!os_lock_try(lock, mine | OS_LOCK_AWAITED)) {
         uint64_t state = atomic_load_explicit(&lock->state, memory_order_relaxed);
@@ -84,6 +94,23 @@ MALLOW_INTERNAL void os_lock_take(struct os_lock *lock) {
         return;
     }
     os_lock_await(lock, mine);
+}
+
+MALLOW_INTERNAL MALLOW_NOINLINE void os_lock_take_patiently(struct os_lock *lock) {
+    const uint64_t mine = os_lock_mine();
+    if (os_lock_try(lock, mine) || os_lock_look(lock, mine)) {
+        return;
+    }
+    for (unsigned round = 0; round < OS_LOCK_PATIENCE_ROUNDS; round++) {
+        if (os_lock_is_forking(lock)) {
+            break;
+        }
+        os_pause(OS_PAUSE_RELAXED);
+        if (os_lock_try(lock, mine)) {
+            return;
+        }
+    }
+    os_lock_take(lock);
 }
 
 MALLOW_INTERNAL void os_lock_drop(struct os_lock *lock) {
@@ -147,7 +174,7 @@ MALLOW_INTERNAL void os_wake(_Atomic(uint32_t) *word) {
 }
 
 MALLOW_INTERNAL void os_pause(unsigned round) {
-    if (round < 64) {
+    if (round < OS_PAUSE_RELAXED) {
         os_relax();
         return;
     }

@@ -32,10 +32,10 @@ MALLOW_INTERNAL uint64_t worker_now_ms(void) {
 }
 
 static size_t worker_kept_bytes(const struct worker *worker) {
-    os_lock_take(&worker->arenas->lock);
+    os_lock_take_patiently(&worker->arenas->lock);
     size_t kept = worker->arenas->dirty_slices << MALLOW_SLICE_SHIFT;
     os_lock_drop(&worker->arenas->lock);
-    os_lock_take(&worker->huges->map->lock);
+    os_lock_take_patiently(&worker->huges->map->lock);
     kept += worker->huges->cache.bytes;
     os_lock_drop(&worker->huges->map->lock);
     return kept;
@@ -81,7 +81,7 @@ static void worker_purge_holes(struct worker *worker, size_t *pending) {
 }
 
 static void worker_sort_posts(struct worker *worker) {
-    os_lock_take(&worker->holes.lock); // so does a fork
+    os_lock_take_patiently(&worker->holes.lock); // so does a fork
     heap_sort_posts(worker->holes.shared);
     os_lock_drop(&worker->holes.lock);
 }

@@ -270,14 +270,53 @@ CASE(during_a_fork_the_lock_is_open_to_the_forking_thread_and_to_no_other) {
     assert_int_equal(lock.fork_thread, 0);
 }
 
+static void *arrive_patiently(void *argument) {
+    os_lock_take_patiently(&lock);
+    atomic_fetch_add(&arrived, 1);
+    os_lock_drop(&lock);
+    return argument;
+}
+
+static int64_t now_ns(void) {
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
+}
+
+// So whoever holds the lock for less than 50 ms does not enter the kernel as it lets it go.
+CASE(who_waits_patiently_asks_late_to_be_woken) {
+    pthread_t other;
+    os_lock_renew(&lock);
+    atomic_store(&arrived, 0);
+    os_lock_take(&lock);
+    const int64_t begin_ns = now_ns();
+    assert_int_equal(pthread_create(&other, NULL, arrive_patiently, NULL), 0);
+    while ((atomic_load(&lock.state) & 2) == 0) {
+        os_pause(64);
+    }
+    assert_true(now_ns() - begin_ns >= 50000000);
+    assert_int_equal(atomic_load(&arrived), 0);
+    os_lock_drop(&lock);
+    assert_int_equal(pthread_join(other, NULL), 0);
+    assert_int_equal(atomic_load(&arrived), 1);
+    assert_int_equal(atomic_load(&lock.state), 0);
+}
+
 static void take_twice(void *argument) {
     os_lock_renew(argument);
     os_lock_take(argument);
     os_lock_take(argument);
 }
 
+static void take_twice_patiently(void *argument) {
+    os_lock_renew(argument);
+    os_lock_take_patiently(argument);
+    os_lock_take_patiently(argument);
+}
+
 CASE(a_lock_that_its_own_thread_waits_for_stops_the_program) {
     assert_true(unit_dies(take_twice, &lock, "mallow: deadlock at the lock 0x"));
+    assert_true(unit_dies(take_twice_patiently, &lock, "mallow: deadlock at the lock 0x"));
 }
 
 CASE(a_renewed_lock_is_free_whatever_its_state_was) {
@@ -421,6 +460,7 @@ int main(void) {
         OS_CASE(once_sealed_nothing_is_asked_of_the_kernel),
         OS_CASE(a_lock_lets_one_thread_in_at_a_time),
         OS_CASE(during_a_fork_the_lock_is_open_to_the_forking_thread_and_to_no_other),
+        OS_CASE(who_waits_patiently_asks_late_to_be_woken),
         OS_CASE(a_lock_that_its_own_thread_waits_for_stops_the_program),
         OS_CASE(a_renewed_lock_is_free_whatever_its_state_was),
         OS_CASE(a_fork_that_interrupts_the_holder_leaves_the_lock_with_it),
