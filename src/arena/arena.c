@@ -499,7 +499,7 @@ MALLOW_INTERNAL size_t arena_take_debt(struct arena_set *set) {
     if (__atomic_load_n(&set->debt_bytes, __ATOMIC_RELAXED) == 0) {
         return 0;
     }
-    os_lock_take(&set->lock);
+    os_lock_take_patiently(&set->lock);
     const size_t debt = set->debt_bytes;
     arena_set_debt_locked(set, 0);
     os_lock_drop(&set->lock);

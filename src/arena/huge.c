@@ -515,7 +515,7 @@ MALLOW_INTERNAL size_t huge_take_debt(struct huge_set *set) {
     if (!huge_owes(set)) {
         return 0;
     }
-    os_lock_take(&set->map->lock);
+    os_lock_take_patiently(&set->map->lock);
     const size_t debt = set->cache.debt;
     __atomic_store_n(&set->cache.debt, 0, __ATOMIC_RELAXED);
     os_lock_drop(&set->map->lock);

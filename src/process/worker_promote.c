@@ -9,7 +9,6 @@
 //          rare. So the kernel is at it for at most 4 % of the time.
 #include "process/worker.h"
 
-
 #include "arena/huge_faults.h"
 #include "base/bits.h"
 #include "os/os_huge.h"
