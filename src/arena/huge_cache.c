@@ -233,15 +233,19 @@ static void huge_room_lose(struct huge_cache *cache, size_t bytes) {
     room->end = room->tail;
 }
 
-// Moves a piece to the end of what is gathered, where there is room for it; false: it stays.
+// Moves a piece to the end of what is gathered, where there is room for it; false: it stays, unless
+// the kernel has moved a part of it. Then all of it is lost.
 static bool huge_room_move(struct huge_cache *cache, unsigned index) {
     struct huge_room *const room = &cache->room;
     const struct huge_mapping piece = cache->pieces[index];
     const enum os_moved moved = os_move(cache->os, piece.address, piece.bytes, room->tail);
     if (moved != OS_MOVED) {
         room->refused = true;
-        if (moved == OS_TARGET_LOST) {
+        if (moved != OS_NOT_MOVED) {
             huge_room_lose(cache, piece.bytes);
+        }
+        if (moved == OS_BOTH_LOST) {
+            (void)huge_cache_remove(cache, index);
         }
         return false;
     }

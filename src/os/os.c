@@ -205,6 +205,14 @@ MALLOW_INTERNAL uintptr_t os_remap(struct os *os, uintptr_t address, size_t byte
     return os_failed(result) ? 0 : (uintptr_t)result;
 }
 
+// Whether a part of a range is not mapped: the kernel says so of advice that changes nothing.
+static MALLOW_COLD bool os_has_gap(struct os *os, uintptr_t address, size_t bytes) {
+    os_count(os, &os->advise_count);
+    return os_syscall6(SYS_madvise, (long)address, (long)bytes, MADV_NORMAL, 0, 0, 0) == -ENOMEM;
+}
+
+// The kernel moves one mapping after the other, and leaves what it has moved where it is when it
+// refuses one: where the program has registered part of the range with a userfaultfd, say.
 MALLOW_INTERNAL enum os_moved os_move(struct os *os, uintptr_t address, size_t bytes,
                                       uintptr_t target) {
     if (unlikely(os->sealed)) {
@@ -216,7 +224,10 @@ MALLOW_INTERNAL enum os_moved os_move(struct os *os, uintptr_t address, size_t b
     if (!os_failed(result)) {
         return OS_MOVED;
     }
-    return os_fill_hole(os, target, bytes, PROT_READ | PROT_WRITE) ? OS_NOT_MOVED : OS_TARGET_LOST;
+    if (os_fill_hole(os, target, bytes, PROT_READ | PROT_WRITE)) {
+        return OS_NOT_MOVED;
+    }
+    return os_has_gap(os, address, bytes) ? OS_BOTH_LOST : OS_TARGET_LOST;
 }
 
 // Where the kernel does not know that advice (before 5.14), or a filter refuses it: a wait for a

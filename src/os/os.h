@@ -125,6 +125,8 @@ enum os_moved {
     OS_MOVED,
     OS_NOT_MOVED,   // nothing has moved; `target` is the caller's, its contents are lost
     OS_TARGET_LOST, // nothing has moved; `target` may be another's now, and is not to be touched
+    OS_BOTH_LOST,   // a part has moved: neither range is to be touched (Linux 6.17 and later, a
+                    // range of several mappings)
 };
 MALLOW_INTERNAL enum os_moved os_move(struct os *os, uintptr_t address, size_t bytes,
                                       uintptr_t target);
