@@ -213,6 +213,16 @@ static void promote_clean_locked(struct arena_set *set, size_t chunk_index) {
     }
 }
 
+// Whether that means that there will be none. One part may be unfit by what the program has done to
+// a page of it, and the others are not.
+static bool promote_is_final(struct promote *promote, enum os_huge_result result) {
+    if (result == OS_HUGE_UNFIT &&
+        atomic_load_explicit(&promote->made_count, memory_order_relaxed) == 0) {
+        promote->unfit_count++;
+    }
+    return result == OS_HUGE_REFUSED || promote->unfit_count == PROMOTE_UNFIT_MAX;
+}
+
 static enum os_huge_result promote_pages(struct promote *promote, uintptr_t address) {
     // A huge page is a copy: what a child by fork shares with us would be there twice then.
     if (atomic_load_explicit(&promote->os->has_forked, memory_order_relaxed) &&
@@ -222,7 +232,7 @@ static enum os_huge_result promote_pages(struct promote *promote, uintptr_t addr
     const enum os_huge_result result = os_huge_promote(promote->os, address);
     if (result == OS_HUGE_MADE) {
         atomic_fetch_add_explicit(&promote->made_count, 1, memory_order_relaxed);
-    } else if (result == OS_HUGE_REFUSED) {
+    } else if (promote_is_final(promote, result)) {
         promote_deny(promote);
     }
     return result;

@@ -27,6 +27,7 @@ enum {
     PROMOTE_MISSING_PAGES = 24, // of 512, of a part of a huge block
     PROMOTE_MEASURE_MAX = 64,   // in one call
     PROMOTE_GAIN_SHARE = 20,    // what promotion adds to what is resident: one part in so many
+    PROMOTE_UNFIT_MAX = 8,      // parts that are unfit before the first is made: none ever will be
 };
 
 struct promote {
@@ -35,6 +36,7 @@ struct promote {
     struct huge_set *huges;
     _Atomic(bool) able;              // the kernel can, and the system allows it
     _Atomic(uint64_t) made_count;    // huge pages made so far
+    unsigned unfit_count;            // parts that were unfit, before the first of these was made
     bool left;                       // some are ripe, or ripening, as far as is known
     // Since the last look:
     unsigned pass;                   // of the search for chunks, from dense ones to less dense ones

@@ -166,6 +166,8 @@ MALLOW_INTERNAL enum os_huge_result os_huge_promote(struct os *os, uintptr_t add
     if (result == -ENOMEM || result == -EBUSY) { // EBUSY: the cgroup's limit
         return OS_HUGE_FULL;
     }
-    return result == -EINVAL || result == -ENOSYS || result == -EPERM ? OS_HUGE_REFUSED
-                                                                      : OS_HUGE_BUSY;
+    if (result == -EINVAL) {
+        return OS_HUGE_UNFIT;
+    }
+    return result == -ENOSYS || result == -EPERM ? OS_HUGE_REFUSED : OS_HUGE_BUSY;
 }

@@ -36,6 +36,8 @@ enum os_huge_result {
     OS_HUGE_MADE,
     OS_HUGE_BUSY,    // not now: the pages are in other use
     OS_HUGE_FULL,    // not now: there is no memory in one piece
+    OS_HUGE_UNFIT,   // never of any, or not of this: the program has changed a part of it (mlock,
+                     // mprotect, madvise), so that it is no longer in one mapping
     OS_HUGE_REFUSED, // the kernel cannot, or must not for this process: never again
 };
 
