@@ -12,6 +12,7 @@
 
 #include "base/format.h"
 #include "os/os.h"
+#include "os/os_file.h"
 
 enum {
     THREAD_STATUS_BYTES = 4096,
@@ -66,6 +67,19 @@ static const char *thread_field(const char *text, const char *name) {
         }
     }
     return NULL;
+}
+
+// Whether a status file is of the thread that we call so. In a namespace of processes that does not
+// have the /proc that it sees, the file of that number may be of another thread: it has the numbers
+// in all namespaces, last the thread's own (Linux 4.1).
+static bool thread_is_meant(const char *status, uint32_t thread) {
+    const char *at = thread_field(status, "NSpid:");
+    uint64_t number = thread;
+    while (at != NULL && (*at == '\t' || *at == ' ')) {
+        at++;
+        (void)os_take_number(&at, &number);
+    }
+    return number == thread;
 }
 
 static bool thread_hex_field(const char *text, const char *name, uint64_t *value) {
@@ -132,7 +146,8 @@ MALLOW_INTERNAL uint64_t os_thread_rights(uint32_t thread) {
     static const char *const names[] = {"Uid:", "Gid:", "Groups:", "CapPrm:", "CapEff:"};
     char status[THREAD_STATUS_BYTES];
     uint64_t rights = 0xcbf29ce484222325; // by FNV-1a
-    if (!thread_read(thread, "/status", status, sizeof status)) {
+    if (!thread_read(thread, "/status", status, sizeof status) ||
+        !thread_is_meant(status, thread)) {
         return 0;
     }
     for (unsigned i = 0; i < sizeof names / sizeof names[0]; i++) {
@@ -165,6 +180,7 @@ MALLOW_INTERNAL bool os_thread_is_asleep(uint32_t thread) {
     uint64_t caught = 0;
     // In this order: a thread that leaves a handler in between is found running by the second.
     return thread != 0 && thread_read(thread, "/status", status, sizeof status) &&
+           thread_is_meant(status, thread) &&
            thread_read(thread, "/syscall", call, sizeof call) &&
            os_thread_sleeps(status, call, &caught) && thread_handlers_block(caught);
 }

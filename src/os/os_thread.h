@@ -32,7 +32,7 @@ MALLOW_INTERNAL void os_thread_await_end(uint32_t thread);
 MALLOW_INTERNAL bool os_thread_is_gone(uint32_t thread);
 
 // What a thread of this process may do, put into one number: its users, groups and capabilities. 0:
-// /proc cannot be read. Opens a file; some 20 us.
+// /proc cannot be read, or is another namespace's. Opens a file; some 20 us.
 MALLOW_INTERNAL uint64_t os_thread_rights(uint32_t thread);
 
 // Whether the calling thread is the only one of the process; false also where /proc cannot be read.
@@ -45,8 +45,9 @@ MALLOW_INTERNAL bool os_thread_is_apart_from(pid_t parent);
 
 // Whether a thread of this process is asleep in a system call that it has made itself, not in a
 // signal handler that has interrupted it somewhere: then it is in the middle of nothing else. False
-// also where that cannot be told: /proc cannot be read, the thread blocks a signal that has a
-// handler, or a handler can be interrupted by its own signal. Opens two files; some 20 us.
+// also where that cannot be told: /proc cannot be read, or is another namespace's, the thread
+// blocks a signal that has a handler, or a handler can be interrupted by its own signal. Opens two
+// files; some 20 us.
 MALLOW_INTERNAL bool os_thread_is_asleep(uint32_t thread);
 
 // The same of the text of the thread's `status` and the first line of its `syscall`, but for what

@@ -3,8 +3,10 @@
 #include "os/os_thread.h"
 
 #include <pthread.h>
+#include <sched.h>
 #include <semaphore.h>
 #include <stdatomic.h>
+#include <sys/mount.h>
 #include <sys/syscall.h>
 
 #include "../unit.h"
@@ -176,6 +178,64 @@ CASE(where_a_handler_may_run_unseen_no_thread_is) {
     handle(SIGUSR2, SIG_DFL, 0);
 }
 
+// ---- In another namespace than /proc is of ------------------------------------------------------
+
+enum { NO_NAMESPACE = 77 };
+
+// Runs in a child that is the first of its namespace of processes; how it ended.
+static int run_in_namespace(int (*work)(void)) {
+    if (unshare(CLONE_NEWPID | CLONE_NEWNS) != 0 &&
+        unshare(CLONE_NEWUSER | CLONE_NEWPID | CLONE_NEWNS) != 0) {
+        return NO_NAMESPACE;
+    }
+    const pid_t child = fork();
+    if (child == 0) {
+        _exit(work());
+    }
+    int status = 0;
+    return waitpid(child, &status, 0) == child && WIFEXITED(status) ? WEXITSTATUS(status) : 1;
+}
+
+// Threads' numbers are 1, 2 and 3 here, and to /proc 2, 3 and 4: what it calls 3 is the sleeper.
+static int ask_about_another(void) {
+    const pthread_t first = start(sleeper, NULL);
+    const uint32_t sleeping = atomic_load(&number);
+    rest(20);
+    atomic_store(&spin, true);
+    atomic_store(&number, 0);
+    pthread_t second;
+    assert_int_equal(pthread_create(&second, NULL, spinner, NULL), 0);
+    while (atomic_load(&number) == 0) {
+        rest(1);
+    }
+    const bool fits = sleeping == 2 && atomic_load(&number) == 3;
+    const bool awake = stays_awake() && os_thread_rights(3) == 0;
+    finish(second);
+    pthread_join(first, NULL);
+    return !fits ? NO_NAMESPACE : awake ? 0 : 1;
+}
+
+static int see_it_from_within(void) {
+    if (mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) != 0 ||
+        mount("proc", "/proc", "proc", 0, NULL) != 0) {
+        return NO_NAMESPACE;
+    }
+    return run_in_namespace(ask_about_another);
+}
+
+CASE(a_thread_is_not_taken_for_the_one_of_its_number_in_another_namespace) {
+    const pid_t child = fork();
+    if (child == 0) {
+        _exit(run_in_namespace(see_it_from_within));
+    }
+    int status = 0;
+    assert_int_equal(waitpid(child, &status, 0), child);
+    if (WIFEXITED(status) && WEXITSTATUS(status) == NO_NAMESPACE) {
+        skip();
+    }
+    assert_int_equal(status, 0);
+}
+
 // ---- Texts --------------------------------------------------------------------------------------
 
 #define STATUS(state, blocked, caught)                                                             \
@@ -207,6 +267,7 @@ int main(void) {
         cmocka_unit_test(a_thread_that_runs_is_not),
         cmocka_unit_test(a_thread_that_waits_in_a_signal_handler_is_not),
         cmocka_unit_test(where_a_handler_may_run_unseen_no_thread_is),
+        cmocka_unit_test(a_thread_is_not_taken_for_the_one_of_its_number_in_another_namespace),
         cmocka_unit_test(texts_are_taken_by_the_word),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
