@@ -16,12 +16,15 @@
 
 enum {
     THREAD_STATUS_BYTES = 4096,
-    THREAD_CALL_BYTES = 16, // its number is all that matters
+    THREAD_CALL_BYTES = 160, // its number, and what it was given
     THREAD_CLOCK_SHIFT = 3, // a thread's clock is ~number << 3, and what kind of clock it is
     THREAD_END_ROUNDS = 10000, // mostly of 100 us
     SIGNAL_COUNT = 64,
     SIGNAL_SET_BYTES = SIGNAL_COUNT / 8,
 };
+
+// Older headers lack it; the number is the kernel's interface.
+enum { THREAD_SYS_EPOLL_PWAIT2 = 441 };
 
 // As the kernel takes and gives it.
 struct thread_action {
@@ -97,11 +100,38 @@ static bool thread_hex_field(const char *text, const char *name, uint64_t *value
     return digits != 0;
 }
 
+// Calls that let in other signals while they wait, and which of what they are given says so, from 0
+// on. Only those are shown as blocked then: not that of a handler in which such a call is made.
+static const struct {
+    uint16_t number;
+    uint16_t mask_index;
+} thread_masking_calls[] = {
+    {SYS_rt_sigsuspend, 0}, {SYS_rt_sigtimedwait, 0}, {SYS_ppoll, 3}, {SYS_pselect6, 5},
+    {SYS_epoll_pwait, 4},   {THREAD_SYS_EPOLL_PWAIT2, 4},
+};
+
+// Whether a thread is in such a call: "271 0x7f00 0x1 0x0 0x7f10 0x8 ...".
+static bool thread_has_other_mask(const char *call) {
+    const unsigned count = sizeof thread_masking_calls / sizeof thread_masking_calls[0];
+    uint64_t number = 0;
+    unsigned i = 0;
+    (void)os_take_number(&call, &number);
+    while (i < count && thread_masking_calls[i].number != number) {
+        i++;
+    }
+    for (unsigned skip = 0; i < count && skip <= thread_masking_calls[i].mask_index; skip++) {
+        while (*call != '\0' && *call++ != ' ') {
+        }
+    }
+    return i < count && !(call[0] == '0' && call[1] == 'x' && call[2] == '0');
+}
+
 MALLOW_INTERNAL bool os_thread_sleeps(const char *status, const char *call, uint64_t *caught) {
     const char *const state = thread_field(status, "State:\t");
     uint64_t blocked = 0;
     // A call's number, not "running", nor -1 for a thread that waits for a page, say.
     return state != NULL && *state == 'S' && *call >= '0' && *call <= '9' &&
+           !thread_has_other_mask(call) &&
            thread_hex_field(status, "SigBlk:\t", &blocked) &&
            thread_hex_field(status, "SigCgt:\t", caught) && (blocked & *caught) == 0;
 }

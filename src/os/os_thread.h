@@ -46,8 +46,8 @@ MALLOW_INTERNAL bool os_thread_is_apart_from(pid_t parent);
 // Whether a thread of this process is asleep in a system call that it has made itself, not in a
 // signal handler that has interrupted it somewhere: then it is in the middle of nothing else. False
 // also where that cannot be told: /proc cannot be read, or is another namespace's, the thread
-// blocks a signal that has a handler, or a handler can be interrupted by its own signal. Opens two
-// files; some 20 us.
+// blocks a signal that has a handler, or waits with other signals let in (sigsuspend, ppoll), or a
+// handler can be interrupted by its own signal. Opens two files; some 20 us.
 MALLOW_INTERNAL bool os_thread_is_asleep(uint32_t thread);
 
 // The same of the text of the thread's `status` and the first line of its `syscall`, but for what

@@ -2,6 +2,7 @@
 // Threads as the kernel shows them: which of them are asleep in the middle of nothing.
 #include "os/os_thread.h"
 
+#include <poll.h>
 #include <pthread.h>
 #include <sched.h>
 #include <semaphore.h>
@@ -30,6 +31,16 @@ static void wait_here(void) {
 static void handler_that_waits(int signal_number) {
     (void)signal_number;
     wait_here();
+}
+
+static void handler_that_waits_with_all_let_in(int signal_number) {
+    (void)signal_number;
+    sigset_t none;
+    const struct timespec time = {0, 50000000};
+    sigemptyset(&none);
+    while (atomic_load(&spin)) {
+        (void)ppoll(NULL, 0, &time, &none);
+    }
 }
 
 static void handler_that_does_nothing(int signal_number) {
@@ -161,6 +172,20 @@ CASE(a_thread_that_waits_in_a_signal_handler_is_not) {
     handle(SIGUSR1, SIG_DFL, 0);
 }
 
+CASE(a_thread_that_waits_in_a_signal_handler_with_its_signal_let_in_is_not) {
+    handle(SIGUSR1, handler_that_waits_with_all_let_in, 0);
+    const pthread_t thread = start(sleeper, NULL);
+    assert_true(falls_asleep());
+    atomic_store(&spin, true);
+    pthread_kill(thread, SIGUSR1);
+    rest(20);
+    assert_true(stays_awake());
+    atomic_store(&spin, false);
+    assert_true(falls_asleep()); // back again
+    finish(thread);
+    handle(SIGUSR1, SIG_DFL, 0);
+}
+
 CASE(where_a_handler_may_run_unseen_no_thread_is) {
     handle(SIGUSR2, handler_that_does_nothing, SA_NODEFER);
     pthread_t thread = start(sleeper, NULL);
@@ -242,6 +267,9 @@ CASE(a_thread_is_not_taken_for_the_one_of_its_number_in_another_namespace) {
     "Name:\tState:\tS\nState:\t" state "\nPid:\t7\nSigBlk:\t" blocked "\nSigIgn:\t00000000\nSigCgt:\t" \
     caught "\nSeccomp:\t0\n"
 
+#define CALL_TEXT(number, rest) #number " " rest
+#define CALL(number, rest) CALL_TEXT(number, rest)
+
 CASE(texts_are_taken_by_the_word) {
     uint64_t caught = 0;
     const char *const asleep = STATUS("S (sleeping)", "0000000000000001", "8000000180000442");
@@ -250,6 +278,12 @@ CASE(texts_are_taken_by_the_word) {
     assert_false(os_thread_sleeps(asleep, "running", &caught));
     assert_false(os_thread_sleeps(asleep, "-1 0x7ffd 0x55", &caught)); // waits for a page, say
     assert_false(os_thread_sleeps(asleep, "", &caught));
+    const char *const poll = CALL(SYS_ppoll, "0x1 0x2 0x3 0x0 0x8 0x0 0x7ffd 0x55");
+    assert_true(os_thread_sleeps(asleep, poll, &caught));
+    const char *const masked = CALL(SYS_ppoll, "0x1 0x2 0x0 0x7ffd0 0x8 0x0 0x7ffd 0x55");
+    assert_false(os_thread_sleeps(asleep, masked, &caught));
+    assert_false(os_thread_sleeps(asleep, CALL(SYS_ppoll, "0x1 0x2"), &caught)); // cut off
+    assert_false(os_thread_sleeps(asleep, CALL(SYS_rt_sigsuspend, "0x7f 0x8"), &caught));
     assert_false(os_thread_sleeps(STATUS("R (running)", "0", "0"), "202 0x5", &caught));
     assert_false(os_thread_sleeps(STATUS("D (disk sleep)", "0", "0"), "202 0x5", &caught));
     assert_false(os_thread_sleeps(STATUS("T (stopped)", "0", "0"), "202 0x5", &caught));
@@ -266,6 +300,7 @@ int main(void) {
         cmocka_unit_test(a_thread_that_waits_is_asleep_and_one_that_has_ended_is_not),
         cmocka_unit_test(a_thread_that_runs_is_not),
         cmocka_unit_test(a_thread_that_waits_in_a_signal_handler_is_not),
+        cmocka_unit_test(a_thread_that_waits_in_a_signal_handler_with_its_signal_let_in_is_not),
         cmocka_unit_test(where_a_handler_may_run_unseen_no_thread_is),
         cmocka_unit_test(a_thread_is_not_taken_for_the_one_of_its_number_in_another_namespace),
         cmocka_unit_test(texts_are_taken_by_the_word),
