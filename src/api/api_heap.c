@@ -173,7 +173,9 @@ static void api_heap_attend(struct heap_own *own, uint64_t entries) {
     if (atomic_exchange_explicit(&allowance->events, 0, memory_order_relaxed) != 0) {
         const uint64_t held = api_heap_read(&allowance->held_bytes);
         const uint64_t soft = api_heap_read(&allowance->soft_bytes);
-        (void)api_heap_shed(own, MALLOW_SHED_SOFT_LIMIT, held > soft ? held - soft : 0);
+        if (held > soft) { // or enough has been freed meanwhile
+            (void)api_heap_shed(own, MALLOW_SHED_SOFT_LIMIT, held - soft);
+        }
     }
     if (own->heap->attention) {
         own->heap->attention = false;
@@ -181,6 +183,11 @@ static void api_heap_attend(struct heap_own *own, uint64_t entries) {
     }
     heap_settle(own->shared, entries);
     process_poll(process, entries, true);
+}
+
+MALLOW_INTERNAL void api_heap_attend_resized(struct heap_own *own, uint64_t entries) {
+    heap_note_growth(own->heap, false);
+    api_heap_attend(own, entries);
 }
 
 // A request has failed: by the heap's limit, or else the process's, or the kernel.

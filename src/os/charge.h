@@ -56,6 +56,12 @@ MALLOW_INLINE bool os_charge_is_capped(const struct os_charge *charge) {
            UINT64_MAX;
 }
 
+// Whether something is due that is not due all the time.
+MALLOW_INLINE bool os_charge_is_due(const struct os_charge *charge) {
+    return (atomic_load_explicit(&charge->events, memory_order_relaxed) &
+            ~(uint32_t)OS_CHARGE_BEAT) != 0;
+}
+
 // No limits, nothing held.
 MALLOW_INTERNAL void os_charge_init(struct os *os);
 

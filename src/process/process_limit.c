@@ -207,8 +207,9 @@ MALLOW_INTERNAL bool process_attend(struct process *process) {
     if ((events & OS_CHARGE_SHED_DUE) != 0) {
         const uint64_t held = atomic_load_explicit(&charge->held_bytes, memory_order_relaxed);
         const uint64_t soft = atomic_load_explicit(&charge->soft_bytes, memory_order_relaxed);
-        (void)process_shed_run(&process->shed, MALLOW_SHED_SOFT_LIMIT,
-                               held > soft ? held - soft : 0, held);
+        if (held > soft) { // or somebody has freed enough meanwhile
+            (void)process_shed_run(&process->shed, MALLOW_SHED_SOFT_LIMIT, held - soft, held);
+        }
     }
     if ((events & OS_CHARGE_BEAT) != 0) {
         (void)process_beat_run(process, false);

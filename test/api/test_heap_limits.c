@@ -179,6 +179,23 @@ static void above_the_soft_limit_the_program_sheds_and_nothing_fails(void **stat
     mw_heap_destroy(cache.heap);
 }
 
+static void growing_a_block_above_the_soft_limit_sheds_in_the_same_call(void **state)
+{
+    (void)state;
+    static struct cache cache;
+    cache = (struct cache){.sheds = true};
+    cache.heap = make((struct mw_heap_config){.soft_bytes = 16 * MIB, .shed = cache_shed, .shed_argument = &cache});
+    void *block = mw_heap_malloc(cache.heap, 2 * MIB);
+    block = mw_heap_realloc(cache.heap, block, 32 * MIB);
+    CHECK(block != NULL && cache.rounds[MALLOW_SHED_SOFT_LIMIT] == 1, "a huge one, by realloc");
+    block = mw_heap_rezalloc(cache.heap, block, 64 * MIB);
+    CHECK(block != NULL && cache.rounds[MALLOW_SHED_SOFT_LIMIT] == 2, "by rezalloc");
+    mw_heap_free(cache.heap, block);
+    block = mw_heap_malloc(cache.heap, 2 * MIB);
+    CHECK(block != NULL && cache.rounds[MALLOW_SHED_SOFT_LIMIT] == 2, "below it nothing is asked");
+    mw_heap_destroy(cache.heap);
+}
+
 static void a_refusal_is_tried_again_after_shedding(void **state)
 {
     (void)state;
@@ -450,6 +467,7 @@ int main(void)
         cmocka_unit_test(without_limits_it_has_blocks_of_any_size),
         cmocka_unit_test(the_hard_limit_is_a_clean_null_and_exact),
         cmocka_unit_test(above_the_soft_limit_the_program_sheds_and_nothing_fails),
+        cmocka_unit_test(growing_a_block_above_the_soft_limit_sheds_in_the_same_call),
         cmocka_unit_test(a_refusal_is_tried_again_after_shedding),
         cmocka_unit_test(the_process_limit_holds_besides),
         cmocka_unit_test(a_destroyed_heap_leaves_nothing),

@@ -130,6 +130,37 @@ static void the_soft_limit_sheds_and_refuses_nothing(void)
     set("soft_limit", "0");
 }
 
+// A block that grows where it is, or with its pages, makes no other call that could ask.
+static void growing_a_block_above_the_soft_limit_sheds_in_the_same_call(void)
+{
+    enum { FEW = 20 };
+    static void *large[FEW];
+    set("soft_limit", "32M");
+    unsigned before = rounds[MALLOW_SHED_SOFT_LIMIT];
+    void *block = mw_malloc(2 * MIB);
+    block = mw_realloc(block, 64 * MIB);
+    CHECK(block != NULL && rounds[MALLOW_SHED_SOFT_LIMIT] == before + 1, "a huge one, by realloc");
+    block = mw_rezalloc(block, 128 * MIB);
+    CHECK(block != NULL && rounds[MALLOW_SHED_SOFT_LIMIT] == before + 2, "by rezalloc");
+    before = rounds[MALLOW_SHED_SOFT_LIMIT];
+    for (size_t i = 0; i < FEW; i++) {
+        large[i] = mw_malloc(70000);
+    }
+    for (size_t i = 0; i < FEW; i++) {
+        large[i] = mw_realloc(large[i], 1000000);
+    }
+    CHECK(rounds[MALLOW_SHED_SOFT_LIMIT] > before, "large ones");
+    mw_free(block);
+    for (size_t i = 0; i < FEW; i++) {
+        mw_free(large[i]);
+    }
+    before = rounds[MALLOW_SHED_SOFT_LIMIT];
+    block = mw_malloc(2 * MIB);
+    CHECK(rounds[MALLOW_SHED_SOFT_LIMIT] == before, "below it nothing is asked");
+    mw_free(block);
+    set("soft_limit", "0");
+}
+
 static void *allocate_in_threads(void *unused)
 {
     (void)unused;
@@ -195,6 +226,7 @@ int main(void)
     figures();
     a_cache_is_shed_before_the_hard_limit_refuses();
     the_soft_limit_sheds_and_refuses_nothing();
+    growing_a_block_above_the_soft_limit_sheds_in_the_same_call();
     eight_threads_shed_one_round_at_a_time();
     in_a_forks_child_shedding_goes_on();
     what_was_taken_off_is_not_called();
