@@ -29,7 +29,7 @@ MALLOW_INTERNAL void api_control_totals(struct api_totals *totals) {
         .live_bytes = live,
         .free_bytes = free_in_slabs + snapshot.free_dirty_bytes,
         .free_count = free_count + (snapshot.free_dirty_bytes != 0), // the arena's as one piece
-        .huge_bytes = snapshot.huge_live_bytes,
+        .huge_bytes = snapshot.huge_mapped_bytes,
         .huge_count = snapshot.huge_live_count,
         .releasable_bytes = snapshot.free_dirty_bytes,
     };

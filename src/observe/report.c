@@ -169,7 +169,8 @@ MALLOW_INTERNAL void report_xml(const struct snapshot *snapshot, struct format *
     format_text(out, "</sizes>\n</heap>\n");
     report_xml_pair(out, "total", "fast", 0, 0);
     report_xml_pair(out, "total", "rest", free_count, free_bytes);
-    report_xml_pair(out, "total", "mmap", snapshot->huge_live_count, snapshot->huge_live_bytes);
+    report_xml_pair(out, "total", "mmap", snapshot->huge_live_count,
+                    snapshot->huge_mapped_bytes);
     // As mallinfo's arena: in use, or free with its pages; not all that was ever made writable.
     report_xml_pair(out, "system", "current", UINT64_MAX,
                     snapshot->span_bytes + snapshot->free_dirty_bytes);

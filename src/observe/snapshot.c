@@ -90,12 +90,15 @@ MALLOW_INTERNAL void snapshot_take(const struct observe_sources *sources,
     os_lock_drop(&arenas->lock);
     struct huge_set *const huges = sources->huges;
     os_lock_take(&huges->map->lock);
-    snapshot->huge_live_bytes = huges->live_bytes;
+    for (const struct huge *huge = huges->live; huge != NULL; huge = huge->next) {
+        snapshot->huge_live_bytes += huge->usable_bytes;
+    }
+    snapshot->huge_mapped_bytes = huges->live_bytes;
     snapshot->huge_live_count = huges->live_count;
     snapshot->huge_cached_bytes = huges->cache.bytes + huges->late_bytes;
     os_lock_drop(&huges->map->lock);
-    snapshot->committed_bytes += snapshot->huge_live_bytes + snapshot->huge_cached_bytes;
-    snapshot->reserved_bytes += snapshot->huge_live_bytes + snapshot->huge_cached_bytes;
+    snapshot->committed_bytes += snapshot->huge_mapped_bytes + snapshot->huge_cached_bytes;
+    snapshot->reserved_bytes += snapshot->huge_mapped_bytes + snapshot->huge_cached_bytes;
     snapshot->meta_bytes += snapshot_load(&sources->meta->committed_bytes);
     snapshot->version = MALLOW_STATS_VERSION;
     snapshot->live_bytes = snapshot->small_live_bytes + snapshot->large_live_bytes +

@@ -31,6 +31,7 @@ struct snapshot {
     uint64_t small_live_bytes, small_live_count;
     uint64_t large_live_bytes, large_live_count;
     uint64_t huge_live_bytes, huge_live_count;
+    uint64_t huge_mapped_bytes; // of their mappings, which reach further where aligned
     uint64_t slab_count, span_bytes;
     uint64_t thin_free_count; // free pieces in thin slices, which are of no class
     uint64_t thin_free_bytes; // of these

@@ -47,6 +47,29 @@ static void live_bytes_and_counts_are_exact(void **state)
     }
 }
 
+// Their mappings reach further, to where the alignment begins and behind it.
+static void an_alignment_adds_nothing_to_live_bytes(void **state)
+{
+    (void)state;
+    static const size_t sizes[] = {100, 5000, 200000, 1000000, 2000000, 5000000};
+    static const size_t alignments[] = {64, 4096, 65536, MIB, 16 * MIB};
+    const struct mw_stats before = stats_now();
+    for (size_t i = 0; i < COUNT_OF(sizes) * COUNT_OF(alignments); i++) {
+        const size_t size = sizes[i / COUNT_OF(alignments)];
+        const size_t alignment = alignments[i % COUNT_OF(alignments)];
+        void *const aligned = mw_malloc_aligned(size, alignment);
+        void *const at = mw_malloc_aligned_at(size, alignment, size / 3);
+        const struct mw_stats full = stats_now();
+        assert_int_equal(full.live_count - before.live_count, 2);
+        assert_int_equal(full.live_bytes - before.live_bytes, mw_usable_size(aligned) + mw_usable_size(at));
+        assert_true(full.committed_bytes >= full.live_bytes);
+        assert_true(full.held_bytes >= full.live_bytes);
+        mw_free(aligned);
+        mw_free(at);
+    }
+    assert_int_equal(stats_now().live_bytes, before.live_bytes);
+}
+
 static void stats_know_their_version_and_size(void **state)
 {
     (void)state;
@@ -202,6 +225,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(live_bytes_and_counts_are_exact),
+        cmocka_unit_test(an_alignment_adds_nothing_to_live_bytes),
         cmocka_unit_test(stats_know_their_version_and_size),
         cmocka_unit_test(classes_add_up_to_the_small_blocks),
         cmocka_unit_test(json_has_snprintf_rules_and_balanced_braces),

@@ -129,7 +129,7 @@ CASE(the_xml_names_free_blocks_by_size_and_the_totals) {
              127680 + snapshot.thin_free_bytes + snapshot.free_dirty_bytes);
     assert_holds(expected);
     snprintf(expected, sizeof expected, "type=\"mmap\" count=\"%" PRIu64 "\" size=\"%" PRIu64 "\"",
-             snapshot.huge_live_count, snapshot.huge_live_bytes);
+             snapshot.huge_live_count, snapshot.huge_mapped_bytes);
     assert_holds(expected);
     snprintf(expected, sizeof expected, "<system type=\"current\" size=\"%" PRIu64 "\"/>",
              snapshot.span_bytes + snapshot.free_dirty_bytes);
