@@ -79,7 +79,7 @@ MW_API enum mw_heap_status mw_heap_create(const struct mw_heap_config *config, s
 // Ends a heap and gives its reserve back, whatever of it is in use: no block of it may be touched, or
 // freed, any more, by any thread. NULL is passed over. O(reserve / 2 MiB); of a heap that grows,
 // O(memory of all heaps / 64 KiB), and for each of its blocks above 1 MiB a system call and a search
-// through all such blocks that are live.
+// through all such blocks that are live. As free, it may start the background thread.
 MW_API void mw_heap_destroy(struct mw_heap *heap);
 
 // Sets the limits of a heap that grows, from now on; 0: none. What is held already stays. Cost: a

@@ -82,6 +82,13 @@ static enum mw_heap_status api_heap_bring_in(const struct process *process,
     return locked == config->lock ? MW_HEAP_OK : MW_HEAP_NOT_LOCKED;
 }
 
+// Ends a heap, as free ends: what it held is to be given back though no other call should follow.
+static void api_heap_end(struct process *process, struct heap_own *own) {
+    heap_own_end(own);
+    heap_begin_effort();
+    process_poll(process, os_entries(&process->os), true);
+}
+
 enum mw_heap_status mw_heap_create(const struct mw_heap_config *config, struct mw_heap **heap) {
     if (heap == NULL) {
         return MW_HEAP_BAD_CONFIG;
@@ -106,7 +113,7 @@ enum mw_heap_status mw_heap_create(const struct mw_heap_config *config, struct m
     }
     const enum mw_heap_status status = api_heap_bring_in(process, config, own);
     if (status != MW_HEAP_OK) {
-        heap_own_end(own);
+        api_heap_end(process, own);
         return status;
     }
     *heap = (struct mw_heap *)own;
@@ -124,7 +131,7 @@ enum mw_heap_status mw_heap_set_limits(struct mw_heap *heap, uint64_t limit_byte
 
 void mw_heap_destroy(struct mw_heap *heap) {
     if (heap != NULL) {
-        heap_own_end(api_own(heap));
+        api_heap_end(process_ready(), api_own(heap));
     }
 }
 
@@ -186,7 +193,7 @@ static void api_heap_attend(struct heap_own *own, uint64_t entries) {
 }
 
 MALLOW_INTERNAL void api_heap_attend_resized(struct heap_own *own, uint64_t entries) {
-    heap_note_growth(own->heap, false);
+    own->heap->attention |= os_charge_is_due(&own->shared->os->charge);
     api_heap_attend(own, entries);
 }
 

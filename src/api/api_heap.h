@@ -26,8 +26,8 @@ MALLOW_INTERNAL void *api_heap_refuse(struct heap_own *own, enum mw_heap_status 
 MALLOW_INTERNAL void *api_heap_allocate(struct heap_own *own, size_t size, size_t alignment,
                                         bool zeroed);
 
-// Does what is due after a block of a heap that grows has grown where it is, or with its pages.
-// `entries`: os_entries when the call began.
+// Does what is due after a block of a heap that grows has been resized where it is, or with its
+// pages. `entries`: os_entries when the call began.
 MALLOW_INTERNAL void api_heap_attend_resized(struct heap_own *own, uint64_t entries);
 
 #endif

@@ -129,6 +129,7 @@ static void *calls_resize(struct mw_heap *heap, void *block, struct calls_wish w
     // Beyond what a huge block has mapped the kernel gives zero; between, old contents may linger.
     const size_t mapped_before = found.kind == HEAP_BLOCK_HUGE ? found.huge->mapped_bytes : 0;
     const uint64_t entries = os_entries(own->shared->os);
+    heap_begin_effort();
     void *const kept = calls_keep(own, &found, block, wish);
     if (kept == NULL) {
         return calls_move(heap, &found, block, wish);
@@ -138,7 +139,7 @@ static void *calls_resize(struct mw_heap *heap, void *block, struct calls_wish w
         const size_t stale = mapped_before != 0 ? bits_min(after, mapped_before) : after;
         api_zero_resized(kept, found.usable_bytes, stale, wish.size);
     }
-    if (wish.size > found.usable_bytes && heap_own_grows(own)) {
+    if (found.kind >= HEAP_BLOCK_LARGE && heap_own_grows(own)) {
         api_heap_attend_resized(own, entries);
     }
     return kept;

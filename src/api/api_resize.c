@@ -177,18 +177,14 @@ static MALLOW_COLD void *resize_foreign(struct process *process, void *block, si
     return moved;
 }
 
-// A block has grown where it is, or with its pages: no heap has, and notes what that has made due.
-MALLOW_INLINE void resize_attend(struct process *process) {
-    if (unlikely(os_charge_is_due(&process->os.charge))) {
-        (void)process_attend(process);
-    }
-}
-
-// Ends a call that may have left memory free, as free ends.
+// Ends a call that may have left memory free, as free ends; or by which a block has grown where it
+// is, or with its pages: no heap has, and notes what that has made due.
 MALLOW_INLINE void resize_end(struct process *process, uint64_t entries) {
     heap_settle(&process->shared, entries);
     process_poll(process, entries, true);
-    resize_attend(process);
+    if (unlikely(os_charge_is_due(&process->os.charge))) {
+        (void)process_attend(process);
+    }
 }
 
 // The same of one that has moved the block: a step in place of the background thread is left to
@@ -370,10 +366,14 @@ MALLOW_INTERNAL void *api_expand(void *block, size_t size) {
         }
         return NULL; // libc's
     }
+    const uint64_t entries = os_entries(&process->os);
+    heap_begin_effort();
     if (!heap_resize_in_place(&process->shared, &found, size)) {
         return NULL;
     }
-    resize_attend(process);
+    if (found.kind >= HEAP_BLOCK_LARGE) {
+        resize_end(process, entries);
+    }
     return block;
 }
 
