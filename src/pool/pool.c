@@ -225,13 +225,17 @@ MALLOW_INLINE void *pool_take(struct mw_pool *pool, struct pool_class *class, bo
 MALLOW_INLINE struct pool_class *pool_class_far(const struct mw_pool *pool, size_t size,
                                                 bool crowded) {
     const size_t last = size - 1, octave = bits_highest(last);
-    struct pool_class *class =
-        pool_class_of(pool, pool->far[octave][last >> pool->far_shift[octave]]);
-    if (likely(class->lane.block_bytes < size)) { // rather not: the other way is the longer one
-        class++;
+    size_t entry = pool->far[octave][last >> pool->far_shift[octave]];
+    if (unlikely(pool_class_of(pool, entry)->lane.block_bytes >= size)) {
+        compiler_forget(entry); // here and below: else the address is computed before it is needed
+        return pool_class_of(pool, entry);
     }
-    while (crowded && class->lane.block_bytes < size) {
-        class++;
+    compiler_forget(entry); // rather not: the other way is the longer one
+    struct pool_class *class = pool_class_of(pool, entry) + 1;
+    if (crowded && unlikely(class->lane.block_bytes < size)) {
+        do {
+            class++;
+        } while (class->lane.block_bytes < size);
     }
     return class;
 }

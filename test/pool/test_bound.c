@@ -153,6 +153,7 @@ static void *take(const struct mw_pool_config *config)
     switch (below(6)) {
     case 0: return counted_alloc_class(index);
     case 1: return counted_take(index);
+    case 2: return counted_alloc(config->classes[index].size_bytes + 1); // of the next class, in this one's cell
     default: return counted_alloc(config->classes[index].size_bytes - below(3));
     }
 }
@@ -343,6 +344,9 @@ int main(void)
         {.size_bytes = 16, .block_count = 200}, {.size_bytes = 48, .block_count = 65}, {.size_bytes = 400, .block_count = 64}};
     static const struct mw_pool_class tiny[] = {
         {.size_bytes = 16, .block_count = 1}, {.size_bytes = 48, .block_count = 2}, {.size_bytes = 400, .block_count = 1}};
+    // Sizes just above the first of two to an octave are told by the cell that ends behind it.
+    static const struct mw_pool_class uneven[] = {
+        {.size_bytes = 20000, .block_count = 1}, {.size_bytes = 30000, .block_count = 1}, {.size_bytes = 45000, .block_count = 2}};
     for (size_t i = 0; i < MW_POOL_CLASSES_MAX; i++) {
         many[i] = (struct mw_pool_class){.size_bytes = 16 * (i + 1), .block_count = 1 + i % 3};
         wide[i] = (struct mw_pool_class){.size_bytes = 16 * (i + 1), .block_count = 16};
@@ -379,10 +383,11 @@ int main(void)
     check("owner checked, 256 classes", (struct mw_pool_config){.classes = many, .class_count = 256, .check_owner = true}, false, true);
     check("256 classes in 4 KiB", (struct mw_pool_config){.classes = dense, .class_count = 256}, false, true);
     check("fallback, 256 classes", (struct mw_pool_config){.classes = many, .class_count = 256, .fallback = true}, false, true);
-    check("fallback, 200 classes", (struct mw_pool_config){.classes = many, .class_count = 200, .fallback = true}, false, true);
     check("fallback, big classes", (struct mw_pool_config){.classes = far, .class_count = 64, .fallback = true}, false, true);
     check("fallback, owner checked", (struct mw_pool_config){.classes = tiny, .class_count = 3, .fallback = true, .check_owner = true}, false, true);
     check("owner checked, big classes", (struct mw_pool_config){.classes = far, .class_count = 256, .check_owner = true}, false, true);
+    check("fallback, uneven classes", (struct mw_pool_config){.classes = uneven, .class_count = 3, .fallback = true}, false, true);
+    check("owner checked, uneven classes", (struct mw_pool_config){.classes = uneven, .class_count = 3, .check_owner = true}, false, true);
     // Blocks too big to be found by multiplying: address space, hardly any of it touched.
     static const struct mw_pool_class giant[] = {{.size_bytes = ((size_t)5 << 32) + 48, .block_count = 3}};
     void *const space = mmap(NULL, (size_t)64 << 30, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
@@ -390,6 +395,7 @@ int main(void)
         check("blocks of 20 GiB", (struct mw_pool_config){.classes = giant, .class_count = 1, .memory = space, .pool_bytes = (size_t)64 << 30}, false, true);
     }
     printf("with bounds of their own\n");
+    check("fallback, 200 classes", (struct mw_pool_config){.classes = many, .class_count = 200, .fallback = true}, false, false);
     check("crowded cells", (struct mw_pool_config){.classes = crowded, .class_count = 12}, false, false);
     check("crowded cells, fallback", (struct mw_pool_config){.classes = crowded, .class_count = 12, .fallback = true}, false, false);
     check("crowded cells, owner checked", (struct mw_pool_config){.classes = crowded, .class_count = 12, .check_owner = true}, false, false);
