@@ -35,7 +35,7 @@ struct huge_set {
     struct meta *meta;
     struct address_map *map;
     struct huge *live;         // list of live records
-    struct huge *free_records;
+    struct huge *free_records; // relaxed reads
     struct huge *late;         // of freed blocks whose mappings are yet to be given; relaxed reads
     size_t late_bytes;         // of these mappings; relaxed reads
     struct huge_cache cache;
@@ -169,6 +169,11 @@ MALLOW_INLINE bool huge_owes(const struct huge_set *set) {
     return (__atomic_load_n(&set->cache.debt, __ATOMIC_RELAXED) |
             __atomic_load_n(&set->cache.left.bytes, __ATOMIC_RELAXED) |
             (uintptr_t)__atomic_load_n(&set->late, __ATOMIC_RELAXED)) != 0;
+}
+
+// Whether the next block needs no new record; relaxed.
+MALLOW_INLINE bool huge_has_record(const struct huge_set *set) {
+    return __atomic_load_n(&set->free_records, __ATOMIC_RELAXED) != NULL;
 }
 
 // Whether there is no place for another piece; relaxed.

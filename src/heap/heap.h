@@ -336,7 +336,8 @@ MALLOW_INLINE bool heap_lock_arenas(const struct heap_shared *shared, bool waits
 // Ends a call that began when os_entries was `entries`: if the kernel has not been entered since,
 // and little else has been done, does one piece of what earlier calls have left: gives memory back,
 // or prepares some. At most one system call, mostly none.
-MALLOW_INTERNAL void heap_settle_slow(struct heap_shared *shared, uint64_t entries);
+MALLOW_INTERNAL void heap_settle_slow(struct heap_shared *shared, uint64_t entries,
+                                      enum arena_low low);
 
 MALLOW_INLINE bool heap_owes(const struct heap_shared *shared) {
     return huge_owes(shared->huges) || huge_is_loose(shared->huges) ||
@@ -348,7 +349,7 @@ MALLOW_INLINE void heap_settle(struct heap_shared *shared, uint64_t entries) {
     if (unlikely(low >= ARENA_LOW_TABLES || meta_is_low(shared->meta) ||
                  (heap_thread.effort < MALLOW_CALL_EFFORT &&
                   (low != ARENA_NOT_LOW || heap_owes(shared))))) {
-        heap_settle_slow(shared, entries);
+        heap_settle_slow(shared, entries, low);
     }
 }
 

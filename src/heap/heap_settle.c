@@ -21,14 +21,13 @@ static MALLOW_NOINLINE void settle_piece(struct heap_shared *shared) {
     }
 }
 
-MALLOW_INTERNAL MALLOW_NOINLINE void heap_settle_slow(struct heap_shared *shared,
-                                                      uint64_t entries) {
+MALLOW_INTERNAL MALLOW_NOINLINE void heap_settle_slow(struct heap_shared *shared, uint64_t entries,
+                                                      enum arena_low low) {
     struct os *const os = shared->os;
     if (os->sealed || os_entries(os) != entries) {
         return;
     }
     // What a limit forbids to prepare makes no system call, and does not keep the rest from it.
-    const enum arena_low low = arena_is_low(shared->arenas);
     if (low >= ARENA_LOW_TABLES ||
         (low == ARENA_LOW_SLICES && heap_thread.effort == 0)) {
         arena_prepare(shared->arenas); // at times without a system call, and enough all the same

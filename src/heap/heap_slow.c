@@ -531,6 +531,7 @@ static uintptr_t heap_huge_allocate(struct heap *heap, size_t size, size_t align
     struct heap_shared *const shared = heap->shared;
     const uint64_t entries = os_entries(shared->os);
     const struct heap_huge_request request = {.alignment = alignment, .zeroed = zeroed};
+    const bool recorded = huge_has_record(shared->huges);
     uintptr_t address = heap_huge_try(shared, size, request, OS_CHARGE_SOFT);
     const bool plenty = address != 0;
     if (unlikely(!plenty)) {
@@ -548,6 +549,9 @@ static uintptr_t heap_huge_allocate(struct heap *heap, size_t size, size_t align
     }
     if (heap_thread.first_effort == 0) { // else a block moves, and what is next makes way
         heap_make_way(shared, HEAP_KIND_HUGE);
+        if (unlikely(!recorded)) {
+            heap_note_effort(HEAP_EFFORT_LOOK); // one was made: what is owed, a later call gives
+        }
     }
     heap_settle(shared, entries);
     return address;

@@ -366,6 +366,27 @@ CASE(a_program_that_turns_from_one_kind_to_the_other_comes_to_keep_both) {
     assert_in_range(world.shared.way_bytes, way, way + MIB);
 }
 
+// It has made that, and may have searched and cut what is cached, and looked what is to make way.
+CASE(a_huge_block_that_needs_a_record_leaves_what_is_owed_to_a_later_call) {
+    struct os *const os = &world.arena.os;
+    const uintptr_t block = take(8 * MIB);
+    leave_dirty(8 * MIB);
+    world.huges.cache.worth = 8 * MIB;
+    give(block);
+    heap_world_settle(&world);
+    assert_int_equal(huge_kept(&world.huges), 8 * MIB);
+    assert_true(arena_owe(&world.arena.arenas, 4 * MIB) != 0);
+    uint64_t entries = os_entries(os);
+    (void)take(2 * MIB); // by the record of the block before
+    assert_int_equal(os_entries(os), entries + 1);
+    assert_true(arena_owes(&world.arena.arenas));
+    entries = os_entries(os);
+    (void)take(2 * MIB);
+    assert_int_equal(os_entries(os), entries);
+    assert_true(arena_owes(&world.arena.arenas));
+    heap_world_settle(&world);
+}
+
 CASE(a_loose_piece_is_joined_by_a_call_with_little_to_do) {
     const uintptr_t block = take(2 * MIB);
     assert_true(huge_give(&world.huges, block, false));
@@ -391,6 +412,7 @@ int main(void) {
         RELIEF_CASE(less_is_kept_the_less_room_is_left_below_the_soft_limit),
         RELIEF_CASE(the_hard_limit_refuses_every_kind_of_block_and_holds_no_more_than_it_says),
         RELIEF_CASE(a_thread_that_was_refused_may_use_the_reserve_for_small_things),
+        RELIEF_CASE(a_huge_block_that_needs_a_record_leaves_what_is_owed_to_a_later_call),
         RELIEF_CASE(a_loose_piece_is_joined_by_a_call_with_little_to_do),
         RELIEF_CASE(a_request_beyond_the_limit_costs_nothing_that_is_kept),
         RELIEF_CASE(a_huge_block_grows_up_to_the_limit_and_stays_as_it_was_beyond),
