@@ -222,12 +222,12 @@ static MALLOW_NOINLINE void api_free_more(void *block, enum heap_near near, size
 }
 
 // No frame: each call from here is the last.
-MALLOW_INTERNAL MALLOW_NOINLINE void api_free_slow(void *block) {
+MALLOW_INTERNAL MALLOW_NOINLINE void api_free_slow(void *block, struct heap *heap) {
     const struct process *const process = process_if_ready();
     enum heap_near near = HEAP_NEAR_NOT;
     size_t capacity = 0;
     if (likely(process != NULL)) {
-        near = heap_near_free(&process->shared, heap_current(), (uintptr_t)block, &capacity);
+        near = heap_near_free(&process->shared, heap, (uintptr_t)block, &capacity);
         if (likely(near == HEAP_NEAR_QUIET)) {
             return; // nothing has become due by this call
         }

@@ -92,4 +92,23 @@
     (atomic_fetch_and(&(array)[index], ~(bits)) == (bits))
 #endif
 
+// Sets a bit of a bitmap, an array of 64-bit atomics, as seq_cst does; whether it was set. The
+// instruction finds the word itself; the compiler has it find the bit alone.
+#if defined(__x86_64__) && defined(MALLOW_PLAIN_ACCESS)
+#define compiler_set_bit(array, index)                                                             \
+    __extension__({                                                                                \
+        bool was_set_;                                                                             \
+        __asm__ volatile("lock btsq %2, (%1)"                                                      \
+                         : "=@ccc"(was_set_)                                                       \
+                         : "r"(array), "r"((uint64_t)(index))                                      \
+                         : "memory");                                                              \
+        was_set_;                                                                                  \
+    })
+#else
+#define compiler_set_bit(array, index)                                                             \
+    ((atomic_fetch_or_explicit(&(array)[(index) / 64], UINT64_C(1) << ((index) % 64),              \
+                               memory_order_seq_cst) >>                                            \
+      ((index) % 64) & 1U) != 0)
+#endif
+
 #endif

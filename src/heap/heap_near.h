@@ -80,6 +80,12 @@ MALLOW_INLINE uint64_t heap_near_whole(size_t word_index, size_t capacity) {
     return likely(rest >= 64) ? ~UINT64_C(0) : (UINT64_C(1) << rest) - 1;
 }
 
+// Whether the word that has the bit of block `index` is such a one.
+MALLOW_INLINE bool heap_near_is_whole(uint64_t word, size_t index, size_t capacity) {
+    return likely((index | 63) < capacity) ? ~word == 0
+                                           : word == heap_near_whole(index / 64, capacity);
+}
+
 // Sets the bit of a block that another thread owns. NOT: it was set before; MARKED: `*capacity` is
 // the number of the slab's blocks.
 MALLOW_INLINE enum heap_near heap_near_mark(const struct slab *slab, struct slab_remote *remote,
@@ -89,7 +95,7 @@ MALLOW_INLINE enum heap_near heap_near_mark(const struct slab *slab, struct slab
         return HEAP_NEAR_NOT;
     }
     const uint64_t word = atomic_load_explicit(&remote->bits[index / 64], memory_order_relaxed);
-    return likely(slab_remote_is_posted(slab) && word != heap_near_whole(index / 64, *capacity))
+    return likely(slab_remote_is_posted(slab) && !heap_near_is_whole(word, index, *capacity))
                ? HEAP_NEAR_QUIET
                : HEAP_NEAR_MARKED;
 }
@@ -111,16 +117,16 @@ MALLOW_RACY_READ static __attribute__((unused)) bool heap_near_is_free(const str
 // no free block but one that it may have lent. In a pending one the owner looks, before it uses a
 // word or gives the slab up (heap_check_twice): there only a block of the word in use is looked at
 // here.
-MALLOW_INLINE enum heap_near heap_near_remote(struct heap_near_place place, uintptr_t flags,
+MALLOW_INLINE enum heap_near heap_near_remote(struct heap_near_place place, uintptr_t word,
                                               struct slab_remote *remote, uintptr_t address,
                                               size_t *capacity) {
     struct slab *const slab = place.slab;
     const size_t word_index = place.index / 64;
-    if (unlikely(slab_has_reused(slab))) {
+    if (unlikely(compiler_relaxed_plain(&slab->reused) != 0)) {
         return HEAP_NEAR_NOT;
     }
-    if ((flags & SLAB_OWNER_FULL) == 0 &&
-        ((flags & SLAB_OWNER_PENDING) == 0 || word_index == slab_word_index(slab)) &&
+    if ((word & SLAB_OWNER_FULL) == 0 &&
+        ((word & SLAB_OWNER_PENDING) == 0 || word_index == slab_word_index(slab)) &&
         unlikely(heap_near_is_free(slab, address, place.index))) {
         return HEAP_NEAR_NOT;
     }
@@ -139,7 +145,7 @@ MALLOW_INLINE bool heap_near_find(const struct heap_shared *shared, uintptr_t ad
     const uint64_t product = offset * reciprocal;
     place->slab = slab;
     place->index = product >> 32;
-    return likely(offset < atomic_load_explicit(&slab->reach_bytes, memory_order_relaxed)) &&
+    return likely(offset < compiler_relaxed_word(&slab->reach_bytes)) &&
            likely((uint32_t)product < reciprocal);
 }
 
@@ -158,19 +164,19 @@ MALLOW_INLINE enum heap_near heap_near_free(const struct heap_shared *shared, st
     struct slab *const slab = place.slab;
     struct slab_remote *const remote = heap_near_remote_of(shared, slab);
     const uintptr_t word = slab_owner(slab);
-    const uintptr_t flags = word & SLAB_OWNER_FLAGS;
-    const struct heap *const owner = (struct heap *)(word - flags);
+    const struct heap *const owner = (struct heap *)(word & ~SLAB_OWNER_FLAGS);
     if (owner == heap) {
-        const bool done = (flags & SLAB_OWNER_FULL) == 0
+        const bool done = (word & SLAB_OWNER_FULL) == 0
                               ? heap_near_pending(slab, remote, address, place.index)
-                              : flags == SLAB_OWNER_FULL && heap_near_lend(heap, slab, address);
+                              : word == ((uintptr_t)heap | SLAB_OWNER_FULL) &&
+                                    heap_near_lend(heap, slab, address);
         return done ? HEAP_NEAR_QUIET : HEAP_NEAR_NOT;
     }
     compiler_prefetch_write(remote->bits[place.index / 64]); // another thread had it last
     if (unlikely(owner == NULL || heap_is_abandoned(owner))) {
         return HEAP_NEAR_NOT;
     }
-    return heap_near_remote(place, flags, remote, address, capacity);
+    return heap_near_remote(place, word, remote, address, capacity);
 }
 
 #endif

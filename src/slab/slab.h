@@ -97,12 +97,12 @@ static_assert(offsetof(struct slab, last) == MALLOW_CACHE_LINE, "line 0 is line 
 // What other threads write: which blocks they have freed. Apart from the header, in a table of its
 // own, so that its pages are only touched where there are such frees.
 struct slab_remote {
+    _Atomic(uint64_t) bits[MALLOW_SLAB_WORDS]; // 1 = freed by another thread, not yet collected
+    uint64_t padding[5];
     _Atomic(struct slab_remote *) next_posted; // stack of slabs with remote frees, of one heap
     struct slab *slab;                         // whose
     _Atomic(uint32_t) posted;                  // 1 while on a stack, or about to be
     uint32_t reserved[11];
-    _Atomic(uint64_t) bits[MALLOW_SLAB_WORDS]; // 1 = freed by another thread, not yet collected
-    uint64_t padding[5];
 };
 
 static_assert(sizeof(struct slab_remote) == sizeof(struct slab), "one distance between the tables");

@@ -24,10 +24,7 @@
 
 // Marks block `index` as freed; false if another thread had already done so: a double free.
 MALLOW_INLINE bool slab_remote_set(struct slab_remote *remote, size_t index) {
-    const uint64_t mask = UINT64_C(1) << (index % 64);
-    const uint64_t before =
-        atomic_fetch_or_explicit(&remote->bits[index / 64], mask, memory_order_seq_cst);
-    return (before & mask) == 0;
+    return !compiler_set_bit(remote->bits, index);
 }
 
 // After a set: whether the owner will learn of it without the caller's doing.

@@ -72,12 +72,13 @@
 #undef compiler_relaxed_word
 #undef compiler_relaxed_byte
 #undef compiler_relaxed_plain
-#undef compiler_exchange
+#undef compiler_set_bit
 #define compiler_relaxed_word(place) (POINT_READ(place), *(const uintptr_t *)(const void *)(place))
 #define compiler_relaxed_byte(place) (POINT_READ(place), *(const uint8_t *)(const void *)(place))
 #define compiler_relaxed_plain(place) (POINT_READ(place), *(place))
-#define compiler_exchange(array, index, value)                                                     \
-    __atomic_exchange_n(&(array)[index], (value), __ATOMIC_SEQ_CST)
+#define compiler_set_bit(array, index)                                                             \
+    ((__atomic_fetch_or(&(array)[(index) / 64], UINT64_C(1) << ((index) % 64), __ATOMIC_SEQ_CST) >> \
+      ((index) % 64) & 1U) != 0)
 
 // In programs that ask for it: before and after a malloc changes the bitmap, which is plain memory to
 // its owner, somebody may come who looks at bitmaps without a lock.
