@@ -2,8 +2,7 @@
 // Hole purge: which slabs are purged when, with how many calls, and what is left of them.
 #include "heap/heap_holes.h"
 
-#include <pthread.h>
-#include <time.h>
+#include <pthread.h> // and the time
 
 #include "heap/heap_fast.h"
 #include "heap/heap_gate.h"
@@ -208,11 +207,10 @@ static void *churn(void *argument) {
     return argument;
 }
 
-// The look ends where it was in the way, has moved on, and has not waited: who looks decides that.
+// The look ends where it was in the way, has moved on, and has not waited. Both have to run at once.
 CASE(a_look_says_that_it_was_in_a_threads_way_and_goes_on_behind) {
     const struct heap_holes_way way = {.now_ms = clock_ms, .calls = UINT32_MAX};
     bool met = false;
-    // Both have to run at once for that: on a busy machine it may take long.
     for (const time_t end = time(NULL) + 60; !met && time(NULL) < end;) {
         pthread_t thread;
         fill_and_thin(world.heap);
