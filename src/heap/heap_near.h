@@ -122,7 +122,7 @@ MALLOW_INLINE enum heap_near heap_near_remote(struct heap_near_place place, uint
                                               size_t *capacity) {
     struct slab *const slab = place.slab;
     const size_t word_index = place.index / 64;
-    if (unlikely(compiler_relaxed_plain(&slab->reused) != 0)) {
+    if (unlikely(slab_has_reused(slab))) {
         return HEAP_NEAR_NOT;
     }
     if ((word & SLAB_OWNER_FULL) == 0 &&

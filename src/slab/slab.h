@@ -321,7 +321,7 @@ MALLOW_INLINE bool slab_has_own_last(const struct slab *slab) {
 
 // Whether blocks of a full slab have been lent; read by any.
 MALLOW_INLINE bool slab_has_reused(const struct slab *slab) {
-    return __atomic_load_n(&slab->reused, __ATOMIC_RELAXED) != 0;
+    return compiler_relaxed_plain(&slab->reused) != 0;
 }
 
 // Whether a block that another slab has lent is the next to be handed out.

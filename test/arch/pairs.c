@@ -2,8 +2,9 @@
 // The loops whose instructions test_arch.py counts: `pairs KIND COUNT` makes COUNT pairs of allocation
 // and free through the PLT. Kinds: malloc (freed at once), batch (500 held), medium (2 KiB, 500 held),
 // calloc, aligned, first (realloc of NULL); with a call between the two: usable (malloc_usable_size),
-// resize (realloc in place), move (realloc to another class).
+// resize (realloc in place), move (realloc to another class); remote (freed by another thread, which has no heap).
 #include <malloc.h>
+#include <pthread.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
@@ -86,6 +87,30 @@ static void first_pairs(size_t count)
     }
 }
 
+static void **handed;
+static size_t handed_count;
+
+static void *free_handed(void *argument)
+{
+    for (size_t i = 0; i < handed_count; i++) {
+        free(handed[i]);
+    }
+    return argument;
+}
+
+static void remote_pairs(size_t count)
+{
+    pthread_t thread;
+    handed = malloc(count * sizeof *handed);
+    for (handed_count = 0; handed != NULL && handed_count < count; handed_count++) {
+        handed[handed_count] = malloc(64);
+    }
+    if (handed == NULL || pthread_create(&thread, NULL, free_handed, NULL) != 0 || pthread_join(thread, NULL) != 0) {
+        abort();
+    }
+    free(handed);
+}
+
 int main(int count, char **arguments)
 {
     static const struct {
@@ -94,7 +119,8 @@ int main(int count, char **arguments)
     } kinds[] = {{"malloc", malloc_pairs}, {"batch", batch_pairs}, {"medium", medium_pairs},
                  {"calloc", calloc_pairs}, {"aligned", aligned_pairs},
                  {"usable", usable_pairs}, {"resize", resize_pairs},
-                 {"move", move_pairs}, {"first", first_pairs}};
+                 {"move", move_pairs}, {"first", first_pairs},
+                 {"remote", remote_pairs}};
     for (size_t i = 0; count == 3 && i < sizeof kinds / sizeof kinds[0]; i++) {
         if (strcmp(kinds[i].name, arguments[1]) == 0) {
             kinds[i].run(strtoull(arguments[2], NULL, 0));

@@ -33,7 +33,7 @@ WINDOW_BYTES = 64 << 10
 # frees in any order.
 INSTRUCTIONS_MAX = {
     "malloc": 42, "batch": 72, "medium": 230, "calloc": 60, "aligned": 55, "usable": 95, "resize": 110, "move": 165,
-    "first": 50,
+    "first": 50, "remote": 118,
 }
 
 
@@ -202,6 +202,9 @@ class Instructions(unittest.TestCase):
 
     def test_realloc_of_null_and_free(self):
         self.check("first")
+
+    def test_malloc_and_free_by_another_thread(self):
+        self.check("remote")
 
 
 if __name__ == "__main__":
