@@ -19,8 +19,9 @@ MALLOW_INTERNAL void *api_malloc_slow(size_t size, struct heap *heap);
 MALLOW_INTERNAL void *api_zalloc_slow(size_t size, struct heap *heap);
 MALLOW_INTERNAL void *api_malloc_aligned_slow(size_t size, size_t alignment);
 MALLOW_INTERNAL void *api_zalloc_aligned_slow(size_t size, size_t alignment);
-MALLOW_INTERNAL void api_free_slow(void *block, struct heap *heap);
-MALLOW_INTERNAL void api_reallocate_to_none_slow(void *block, struct heap *heap);
+// `slab`: heap_fast_slab of the two.
+MALLOW_INTERNAL void api_free_slow(void *block, struct heap *heap, struct slab *slab);
+MALLOW_INTERNAL void api_reallocate_to_none_slow(void *block, struct heap *heap, struct slab *slab);
 MALLOW_INTERNAL void api_free_emptied(struct slab *slab);
 MALLOW_INTERNAL void *api_fail(int error); // sets errno, returns NULL
 
@@ -126,12 +127,13 @@ MALLOW_INLINE void *api_new_nothrow(size_t size) {
 }
 
 // `slow`: what frees a block that the fast path does not.
-MALLOW_INLINE void api_free_else(void *block, void (*slow)(void *block, struct heap *heap)) {
+MALLOW_INLINE void api_free_else(void *block, void (*slow)(void *block, struct heap *heap,
+                                                           struct slab *slab)) {
     struct heap *const heap = heap_current();
     struct slab *slab;
     const enum heap_fast_result result = heap_fast_free(heap, (uintptr_t)block, &slab);
     if (unlikely(result == HEAP_FAST_SLOW)) {
-        slow(block, heap);
+        slow(block, heap, slab);
     } else if (unlikely(result == HEAP_FAST_EMPTIED)) {
         api_free_emptied(slab);
     }

@@ -417,10 +417,10 @@ void *mw_reallocarray(void *block, size_t count, size_t size) {
     return mw_reallocn(block, count, size);
 }
 
-MALLOW_INTERNAL MALLOW_COLD void api_reallocate_to_none_slow(void *block,
-                                                                    struct heap *heap) {
+MALLOW_INTERNAL MALLOW_COLD void api_reallocate_to_none_slow(void *block, struct heap *heap,
+                                                             struct slab *slab) {
     (void)api_usable_size(block, "realloc");
-    api_free_slow(block, heap);
+    api_free_slow(block, heap, slab);
 }
 
 int mw_reallocarr(void *block_address, size_t count, size_t size) {

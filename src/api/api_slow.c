@@ -195,7 +195,11 @@ MALLOW_INTERNAL MALLOW_NOINLINE void api_free_emptied(struct slab *slab) {
 }
 
 static void api_free_any(struct process *process, void *block) {
-    if (likely(heap_free(&process->shared, heap_current(), (uintptr_t)block))) {
+    struct heap *heap = heap_current();
+    if (unlikely(heap == &heap_empty)) {
+        heap = process_enter_bare(process);
+    }
+    if (likely(heap_free(&process->shared, heap, (uintptr_t)block))) {
         return;
     }
     const int error = errno;
@@ -222,15 +226,13 @@ static MALLOW_NOINLINE void api_free_more(void *block, enum heap_near near, size
 }
 
 // No frame: each call from here is the last.
-MALLOW_INTERNAL MALLOW_NOINLINE void api_free_slow(void *block, struct heap *heap) {
-    const struct process *const process = process_if_ready();
-    enum heap_near near = HEAP_NEAR_NOT;
+MALLOW_INTERNAL MALLOW_NOINLINE void api_free_slow(void *block, struct heap *heap,
+                                                   struct slab *slab) {
     size_t capacity = 0;
-    if (likely(process != NULL)) {
-        near = heap_near_free(&process->shared, heap, (uintptr_t)block, &capacity);
-        if (likely(near == HEAP_NEAR_QUIET)) {
-            return; // nothing has become due by this call
-        }
+    const enum heap_near near =
+        heap_near_free(process_shared(), heap, slab, (uintptr_t)block, &capacity);
+    if (likely(near == HEAP_NEAR_QUIET)) {
+        return; // nothing has become due by this call
     }
     api_free_more(block, near, capacity);
 }

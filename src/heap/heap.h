@@ -119,6 +119,8 @@ struct heap_shared {
     _Atomic(uint32_t) heap_count;
     _Atomic(uint64_t) adopted_count;
     struct heap_own *ended;                // heap_own.h; under the arena's lock
+    _Atomic(struct heap *) bare;           // heap_empty with the table of headers, for threads that
+                                           // free and do not allocate; NULL: not needed yet
     _Atomic(uint32_t) refilled_count;      // full slabs that got free blocks, of all heaps, roughly
     _Atomic(uint64_t) need_peak;           // most bytes held without what is only kept, as far as
                                            // it has been looked at
@@ -148,8 +150,9 @@ MALLOW_INLINE struct heap *heap_current(void) {
     return (struct heap *)((uintptr_t)&heap_empty + heap_thread.heap_offset);
 }
 
+// Whether a thread has none: this is heap_empty, or the process's bare one.
 MALLOW_INLINE bool heap_is_empty(const struct heap *heap) {
-    return heap == &heap_empty;
+    return heap->shared == NULL;
 }
 
 // The heap of those operators new and delete that by default call another one, which the program
@@ -262,6 +265,9 @@ MALLOW_INTERNAL struct heap *heap_adopt_or_create(struct heap_shared *shared);
 
 // A new heap on no thread, in state ABANDONED and on no queue: to be claimed for each use.
 MALLOW_INTERNAL struct heap *heap_create_fallback(struct heap_shared *shared);
+
+// Makes `heap`, all zero, the bare one: empty, with the table of headers.
+MALLOW_INTERNAL void heap_begin_bare(struct heap_shared *shared, struct heap *heap);
 
 // A new heap on no thread, in state OWNED, all of whose spans are of the reserve, or under its
 // allowance.
@@ -592,7 +598,7 @@ enum heap_near {
     HEAP_NEAR_MARKED, // its bit is set; heap_free_marked has to follow
 };
 
-// Frees `address` on behalf of a thread whose heap is `heap` (heap_empty if it has none). False: it
+// Frees `address` on behalf of a thread whose heap is `heap` (an empty one if it has none). False: it
 // is no address of ours at all. Misuse of one that is ours stops the program.
 MALLOW_INTERNAL bool heap_free(struct heap_shared *shared, struct heap *heap, uintptr_t address);
 

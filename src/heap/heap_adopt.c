@@ -150,6 +150,11 @@ MALLOW_INTERNAL void heap_shared_init(struct heap_shared *shared) {
     atomic_store_explicit(&shared->way_bound, HEAP_WAY_SLACK_BYTES, memory_order_relaxed);
 }
 
+static void heap_set_table(struct heap *heap, const struct heap_shared *shared) {
+    heap->header_mask = shared->header_mask;
+    heap->header_base = shared->header_base;
+}
+
 MALLOW_INTERNAL void heap_confine(struct heap_shared *shared) {
     struct arena_set *const arenas = shared->arenas;
     os_lock_take(&arenas->lock);
@@ -159,8 +164,11 @@ MALLOW_INTERNAL void heap_confine(struct heap_shared *shared) {
         shared->header_base = (uintptr_t)&arenas->primary.slabs[part.first];
         for (struct heap *heap = atomic_load_explicit(&shared->heaps, memory_order_acquire);
              heap != NULL; heap = heap->next_heap) {
-            heap->header_mask = shared->header_mask;
-            heap->header_base = shared->header_base;
+            heap_set_table(heap, shared);
+        }
+        struct heap *const bare = atomic_load_explicit(&shared->bare, memory_order_acquire);
+        if (bare != NULL) {
+            heap_set_table(bare, shared);
         }
         arena_cut_headers(arenas, part);
     }
@@ -192,8 +200,7 @@ static struct heap *heap_create(struct heap_shared *shared, enum heap_state stat
         heap->medium = (struct heap_medium *)((uintptr_t)heap + bytes);
     }
     heap_count_thin(heap);
-    heap->header_mask = shared->header_mask;
-    heap->header_base = shared->header_base;
+    heap_set_table(heap, shared);
     heap_empty_places(heap);
     heap->shared = shared;
     atomic_store_explicit(&heap->state, state, memory_order_relaxed);
@@ -204,6 +211,12 @@ static struct heap *heap_create(struct heap_shared *shared, enum heap_state stat
                                                     memory_order_release, memory_order_relaxed));
     atomic_fetch_add_explicit(&shared->heap_count, 1, memory_order_relaxed);
     return heap;
+}
+
+MALLOW_INTERNAL void heap_begin_bare(struct heap_shared *shared, struct heap *heap) {
+    heap_set_table(heap, shared);
+    heap_empty_places(heap);
+    atomic_store_explicit(&shared->bare, heap, memory_order_release);
 }
 
 MALLOW_INTERNAL struct heap *heap_create_fallback(struct heap_shared *shared) {

@@ -133,13 +133,17 @@ MALLOW_INLINE enum heap_near heap_near_remote(struct heap_near_place place, uint
     return heap_near_mark(slab, remote, place.index, capacity);
 }
 
-// False: no such begins at `address`. Of one that lies elsewhere the slot may be changing just now,
-// and the slab of no moment reaches so far.
-MALLOW_INLINE bool heap_near_find(const struct heap_shared *shared, uintptr_t address,
-                                  struct heap_near_place *place) {
-    const uintptr_t slot =
+// As heap_fast_slab, for threads that have no table.
+MALLOW_INLINE struct slab *heap_near_slab(const struct heap_shared *shared, uintptr_t address) {
+    const uintptr_t offset =
         (address >> (MALLOW_SLICE_SHIFT - MALLOW_SLAB_HEADER_SHIFT)) & shared->header_mask;
-    struct slab *const slab = (struct slab *)(shared->header_base + slot);
+    return (struct slab *)(shared->header_base + offset);
+}
+
+// `slab` is in the header slot of `address`. False: no such block begins there. Of one that lies
+// elsewhere the slot may be changing just now, and the slab of no moment reaches so far.
+MALLOW_INLINE bool heap_near_find_in(struct slab *slab, uintptr_t address,
+                                     struct heap_near_place *place) {
     const uint64_t offset = address - compiler_relaxed_plain(&slab->start_address);
     const uint32_t reciprocal = compiler_relaxed_plain(&slab->reciprocal);
     const uint64_t product = offset * reciprocal;
@@ -149,19 +153,25 @@ MALLOW_INLINE bool heap_near_find(const struct heap_shared *shared, uintptr_t ad
            likely((uint32_t)product < reciprocal);
 }
 
+MALLOW_INLINE bool heap_near_find(const struct heap_shared *shared, uintptr_t address,
+                                  struct heap_near_place *place) {
+    return heap_near_find_in(heap_near_slab(shared, address), address, place);
+}
+
 MALLOW_INLINE struct slab_remote *heap_near_remote_of(const struct heap_shared *shared,
                                                       const struct slab *slab) {
     return (struct slab_remote *)((uintptr_t)slab + shared->remote_distance);
 }
 
 // Frees such a block if no more than its bit need change. MARKED: `*capacity` is of its slab.
+// `slab` is in the address's header slot, or heap_empty's.
 MALLOW_INLINE enum heap_near heap_near_free(const struct heap_shared *shared, struct heap *heap,
-                                            uintptr_t address, size_t *capacity) {
+                                            struct slab *slab, uintptr_t address,
+                                            size_t *capacity) {
     struct heap_near_place place;
-    if (!heap_near_find(shared, address, &place)) {
+    if (!heap_near_find_in(slab, address, &place)) {
         return HEAP_NEAR_NOT;
     }
-    struct slab *const slab = place.slab;
     struct slab_remote *const remote = heap_near_remote_of(shared, slab);
     const uintptr_t word = slab_owner(slab);
     const struct heap *const owner = (struct heap *)(word & ~SLAB_OWNER_FLAGS);

@@ -180,7 +180,8 @@ OVERRIDE_NEW_ALIGNED_NOTHROW(_ZnamSt11align_val_tRKSt9nothrow_t, OVERRIDE_ARRAY)
 #define OVERRIDE_DELETE_BODY(name, kind)                                                           \
     static MALLOW_NOINLINE void name##_slow(void *block) {                                         \
         if (likely(heap_operators_settled())) {                                                    \
-            api_free_slow(block, heap_current());                                                  \
+            struct heap *const heap = heap_current();                                              \
+            api_free_slow(block, heap, heap_fast_slab(heap, (uintptr_t)block));                    \
         } else if (override_settle()) {                                                            \
             override_delete(block);                                                                \
         } else {                                                                                   \

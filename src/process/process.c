@@ -184,12 +184,32 @@ MALLOW_INTERNAL struct process *process_if_ready(void) {
                : NULL;
 }
 
+MALLOW_INTERNAL const struct heap_shared *process_shared(void) {
+    return &process_state.shared;
+}
+
 MALLOW_INTERNAL struct process *process_ready(void) {
     struct process *const process = &process_state;
     if (unlikely(process_if_ready() == NULL)) {
         process_raise(process);
     }
     return process;
+}
+
+// Before libc has begun a thread has no storage of its own to note it in.
+MALLOW_INTERNAL MALLOW_COLD struct heap *process_enter_bare(struct process *process) {
+    struct heap_shared *const shared = &process->shared;
+    if (process_if_ready() != NULL) {
+        if (atomic_load_explicit(&shared->bare, memory_order_relaxed) == NULL &&
+            atomic_exchange_explicit(&process->bare_is_begun, 1, memory_order_relaxed) == 0) {
+            heap_begin_bare(shared, &process->bare);
+        }
+        const struct heap *const bare = atomic_load_explicit(&shared->bare, memory_order_acquire);
+        if (bare != NULL) {
+            heap_switch(bare);
+        }
+    }
+    return heap_current();
 }
 
 static struct heap *process_enter_fallback(struct process *process) {

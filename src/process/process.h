@@ -65,6 +65,8 @@ struct process {
     // The first structures: on the page, of all that a small program touches, that the state above
     // has begun. What is not handed out costs no memory.
     _Alignas(MALLOW_CACHE_LINE) unsigned char first_memory[PROCESS_FIRST_MEMORY_BYTES];
+    struct heap bare;                // see struct heap_shared; behind all that others touch
+    _Atomic(uint32_t) bare_is_begun; // by a thread that makes it, or has
 };
 
 // The process, with memory ready. First use sets it up.
@@ -72,6 +74,13 @@ MALLOW_INTERNAL struct process *process_ready(void);
 
 // The same; NULL if it has yet to be set up.
 MALLOW_INTERNAL struct process *process_if_ready(void);
+
+// What all heaps share. Before the first use nothing in it is set.
+MALLOW_INTERNAL const struct heap_shared *process_shared(void);
+
+// For a thread that frees, and has no heap: it finds headers as fast as others from now on, where
+// that can be. Its heap, which is as empty as before.
+MALLOW_INTERNAL struct heap *process_enter_bare(struct process *process);
 
 // A heap for one operation of the calling thread: its own from now on, or the fallback heap, held.
 // NULL: no memory for a heap. process_leave ends the operation.

@@ -182,7 +182,8 @@ static void world_free(uintptr_t address) {
         return;
     }
     size_t capacity = 0;
-    const enum heap_near near = heap_near_free(&world.shared, heap, address, &capacity);
+    const enum heap_near near = heap_near_free(
+        &world.shared, heap, heap_near_slab(&world.shared, address), address, &capacity);
     if (near == HEAP_NEAR_MARKED) {
         heap_free_marked(&world.shared, address, capacity);
     } else if (near == HEAP_NEAR_NOT) {

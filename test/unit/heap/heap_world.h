@@ -106,7 +106,8 @@ static inline unsigned heap_world_posts_waiting(const struct heap *heap) {
 static inline enum heap_near heap_world_free(struct heap_world *world, struct heap *heap,
                                              uintptr_t address) {
     size_t capacity = 0;
-    const enum heap_near near = heap_near_free(&world->shared, heap, address, &capacity);
+    const enum heap_near near = heap_near_free(
+        &world->shared, heap, heap_near_slab(&world->shared, address), address, &capacity);
     if (near == HEAP_NEAR_MARKED) {
         heap_free_marked(&world->shared, address, capacity);
     } else if (near == HEAP_NEAR_NOT) {

@@ -66,12 +66,15 @@ CASE(all_heaps_look_for_headers_where_they_still_are) {
     struct slab *const slabs[] = {heap_fast_slab(mine, blocks[0]), heap_fast_slab(mine, blocks[1])};
     arena_confine(&large, (size_t)64 << 20);
     const bool can = arena_header_part(arena).count != 0; // not where the table wraps round
+    static struct heap bare; // of threads that only free
+    heap_begin_bare(&world.shared, &bare);
+    assert_true(heap_is_empty(&bare) && !heap_is_empty(mine));
     heap_confine(&world.shared);
     assert_int_equal(can, arena->header_bytes < whole);
     assert_int_equal(world.shared.header_mask + sizeof(struct slab), arena->header_bytes);
     assert_int_equal(world.shared.header_base, arena->header_address);
-    const struct heap *const all[] = {mine, other, create()};
-    for (unsigned i = 0; i < 3; i++) {
+    const struct heap *const all[] = {mine, other, create(), &bare};
+    for (unsigned i = 0; i < 4; i++) {
         assert_ptr_equal(heap_fast_slab(all[i], blocks[0]), slabs[0]);
         assert_ptr_equal(heap_fast_slab(all[i], blocks[1]), slabs[1]);
         for (unsigned bit = 0; bit < 64; bit++) { // any value leads to a header
@@ -81,7 +84,9 @@ CASE(all_heaps_look_for_headers_where_they_still_are) {
         assert_false(heap_fast_slab(all[i], 0)->start_address != 0); // free(NULL) meets none
     }
     (void)heap_world_free(&world, mine, blocks[1]);
-    (void)heap_world_free(&world, other, blocks[0]);
+    (void)heap_world_free(&world, &bare, blocks[0]);
+    uintptr_t none;
+    assert_false(heap_fast_allocate(&bare, 16, &none));
     heap_abandon(mine);
     heap_abandon(other);
     arena_world_check_set(&large);

@@ -419,7 +419,8 @@ CASE(an_address_elsewhere_is_told_while_the_slab_in_its_slot_comes_and_goes) {
     for (unsigned round = 0; round < 3000; round++) {
         for (size_t slice = 0; slice < 32; slice++) {
             const uintptr_t address = arena->base + arena_bytes + (slice << MALLOW_SLICE_SHIFT);
-            assert_int_equal(heap_near_free(&world.shared, heap, address, &capacity),
+            assert_int_equal(heap_near_free(&world.shared, heap, heap_fast_slab(heap, address),
+                                            address, &capacity),
                              HEAP_NEAR_NOT);
             assert_int_equal(heap_fast_usable(heap, address, &other), 0);
             assert_int_equal(other, HEAP_NOT_NEAR);

@@ -403,7 +403,8 @@ CASE(near_freeing_says_whether_more_than_a_bit_has_changed) {
     assert_int_equal(slab->used_count, used - 1);
     assert_true(slab_is_free(slab, slab_index_of(slab, small[70])));
     size_t capacity;
-    assert_int_equal(heap_near_free(&world.shared, heap, small[71] + 16, &capacity), HEAP_NEAR_NOT);
+    assert_int_equal(heap_near_free(&world.shared, heap, slab, small[71] + 16, &capacity),
+                     HEAP_NEAR_NOT);
     // By a thread without a heap: the first posts the slab, if it was not, the others set a bit.
     const struct heap *const nobody = &heap_empty;
     struct heap *const stranger = (struct heap *)(uintptr_t)nobody;
