@@ -205,9 +205,59 @@ static void neighbours_are_freed_by_all_threads_at_once(void **state)
     }
 }
 
+// ---- A thread that has freed before it allocates -------------------------------------------------
+
+enum { FIRST_BLOCKS = 200 };
+
+static void fill_blocks(void **blocks, uint64_t tag)
+{
+    for (size_t i = 0; i < FIRST_BLOCKS; i++) {
+        blocks[i] = fam_malloc(8 + i * 13);
+        CHECK(blocks[i] != NULL, "malloc");
+        tag_fill(blocks[i], 8 + i * 13, tag + i);
+    }
+}
+
+static void free_blocks(void **blocks, uint64_t tag)
+{
+    for (size_t i = 0; i < FIRST_BLOCKS; i++) {
+        const size_t wrong = tag_wrong(blocks[i], 8 + i * 13, tag + i);
+        CHECK(wrong == 8 + i * 13, "byte %zu of block %zu", wrong, i);
+        fam_free(blocks[i]);
+    }
+}
+
+static void *free_first(void *others)
+{
+    void *own[FIRST_BLOCKS];
+    free_blocks(others, 1);
+    fill_blocks(own, 2);
+    fill_blocks(others, 3); // for whoever is next
+    free_blocks(own, 2);
+    return NULL;
+}
+
+static void a_thread_that_frees_first_allocates_as_others_do(void **state)
+{
+    (void)state;
+    static void *given[THREADS][FIRST_BLOCKS];
+    for (size_t round = 0; round < SCALED(300u); round++) {
+        pthread_t threads[THREADS];
+        for (size_t i = 0; i < THREADS; i++) {
+            fill_blocks(given[i], 1);
+            assert_int_equal(pthread_create(&threads[i], NULL, free_first, given[i]), 0);
+        }
+        for (size_t i = 0; i < THREADS; i++) {
+            pthread_join(threads[i], NULL);
+            free_blocks(given[i], 3);
+        }
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_thread_that_frees_first_allocates_as_others_do),
         cmocka_unit_test(every_block_is_freed_by_another_thread),
         cmocka_unit_test(memory_freed_remotely_serves_its_owner_again),
         cmocka_unit_test(neighbours_are_freed_by_all_threads_at_once),
