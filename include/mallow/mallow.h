@@ -197,12 +197,17 @@ MW_API MW_MUST_USE MW_SIZE(2, 3) void *mw_new_reallocn(void *block, size_t count
 
 // ---- Typed --------------------------------------------------------------------------------------
 
-#define mw_malloc_tp(type) ((type *)mw_malloc(sizeof(type)))
-#define mw_zalloc_tp(type) ((type *)mw_zalloc(sizeof(type)))
-#define mw_calloc_tp(type, count) ((type *)mw_calloc((count), sizeof(type)))
-#define mw_mallocn_tp(type, count) ((type *)mw_mallocn((count), sizeof(type)))
-#define mw_reallocn_tp(block, type, count) ((type *)mw_reallocn((block), (count), sizeof(type)))
-#define mw_recalloc_tp(block, type, count) ((type *)mw_recalloc((block), (count), sizeof(type)))
+#ifdef __cplusplus
+#define MW_TYPED(type, block) static_cast<type *>(block)
+#else
+#define MW_TYPED(type, block) ((type *)(block))
+#endif
+#define mw_malloc_tp(type) MW_TYPED(type, mw_malloc(sizeof(type)))
+#define mw_zalloc_tp(type) MW_TYPED(type, mw_zalloc(sizeof(type)))
+#define mw_calloc_tp(type, count) MW_TYPED(type, mw_calloc((count), sizeof(type)))
+#define mw_mallocn_tp(type, count) MW_TYPED(type, mw_mallocn((count), sizeof(type)))
+#define mw_reallocn_tp(block, type, count) MW_TYPED(type, mw_reallocn((block), (count), sizeof(type)))
+#define mw_recalloc_tp(block, type, count) MW_TYPED(type, mw_recalloc((block), (count), sizeof(type)))
 
 // ---- Process ------------------------------------------------------------------------------------
 

@@ -33,7 +33,13 @@ extern "C" {
 #define MW_POOL_CLASSES_MAX 256  // classes of one pool
 #define MW_POOL_MEMORIES_MAX 16  // memories of one pool: the first and those attached
 #define MW_POOL_WHOLE 1000000    // the shares of all classes, in parts per million, add to this
-#define MW_POOL_PERCENT(percent) ((uint32_t)((percent) * 10000)) // a share given in percent
+// A share given in percent, to the nearest part per million: what 1.14 * 10000 comes to is less than 11400.
+#define MW_POOL_PERCENT(percent) (MW_POOL_UINT32((percent) * 100000 + 5) / 10)
+#ifdef __cplusplus
+#define MW_POOL_UINT32(value) static_cast<uint32_t>(value)
+#else
+#define MW_POOL_UINT32(value) ((uint32_t)(value))
+#endif
 #define MW_POOL_ALIGNMENT_DEFAULT 16
 #define MW_POOL_NO_CLASS SIZE_MAX // no class in particular
 

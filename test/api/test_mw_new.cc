@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: MIT
 // The header in C++: it compiles there, the typed macros give typed pointers, and mw_new and its kin
 // behave as operator new does.
+#pragma GCC diagnostic error "-Wold-style-cast" // of macros, too: programs may have it as an error
 #include <mallow/mallow.h>
 #include <mallow/observe.h>
 #include <mallow/options.h>
+#include <mallow/pool.h>
 
 #include <cstdio>
 #include <cstdint>
@@ -46,6 +48,8 @@ template <typename Call> static void expect_three_calls(Call call)
 
 int main()
 {
+    static_assert(MW_POOL_PERCENT(60) == 600000, "a constant");
+    CHECK(MW_POOL_PERCENT(98.86) == 988600);
     point *const one = mw_malloc_tp(point);
     point *const zeroed = mw_zalloc_tp(point);
     point *many = mw_calloc_tp(point, 10);

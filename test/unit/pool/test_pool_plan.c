@@ -154,6 +154,17 @@ CASE(the_counts_of_a_mebibyte_are_better_than_with_headers) {
     assert_true(it.plan.overhead_ppm < 10000);
 }
 
+CASE(a_percentage_is_the_nearest_part_per_million) {
+    for (uint32_t ppm = 0; ppm <= MW_POOL_WHOLE; ppm++) {
+        assert_int_equal(MW_POOL_PERCENT(ppm / 10000.0), ppm);
+    }
+    static_assert(MW_POOL_PERCENT(60) == 600000, "a constant, of whole numbers without floating point");
+    it.classes[0] = (struct mw_pool_class){.size_bytes = 64, .share_ppm = MW_POOL_PERCENT(1.14)};
+    it.classes[1] = (struct mw_pool_class){.size_bytes = 256, .share_ppm = MW_POOL_PERCENT(98.86)};
+    it.config = (struct mw_pool_config){.classes = it.classes, .class_count = 2, .pool_bytes = 1 << 20};
+    assert_int_equal(mw_pool_plan(&it.config, &it.plan, it.planned), MW_POOL_OK);
+}
+
 // ---- Rejected -----------------------------------------------------------------------------------
 
 static void begin(size_t class_count) {
@@ -365,6 +376,7 @@ int main(void) {
         cmocka_unit_test(every_class_has_its_share_and_rounding_is_not_lost),
         cmocka_unit_test(overhead_is_below_one_percent_at_every_class_size),
         cmocka_unit_test(the_counts_of_a_mebibyte_are_better_than_with_headers),
+        cmocka_unit_test(a_percentage_is_the_nearest_part_per_million),
         cmocka_unit_test(what_is_wrong_with_a_configuration_has_a_status_and_a_class),
         cmocka_unit_test(shares_must_add_to_exactly_the_whole),
         cmocka_unit_test(memory_that_does_not_do_has_a_status),
