@@ -100,6 +100,7 @@ enum mw_pool_status {
     MW_POOL_TEXT_SWITCH = 67,         // not on or off
     MW_POOL_TEXT_NO_SIZE = 68,        // no pool_size, and shares
     MW_POOL_UNKNOWN_PRESET = 69,      // no preset of that name
+    MW_POOL_TEXT_REPEATED = 70,       // pool_size, a switch, or a part of a class given twice
 };
 
 // One English sentence a status, without a full stop; never NULL, never freed. ANY THREAD.
@@ -374,7 +375,8 @@ struct mw_pool_text_error {
 //     preset=balanced          instead of classes
 //     fallback=on              fallback, prefault, lock, remote, check_owner: on or off
 //
-// Lines within other [sections] than [pool] and [allocator] are passed over. The classes go to
+// Lines within other [sections] than [pool] and [allocator] are passed over, and so is a byte order
+// mark in front. pool_size, each switch, and each part of a class stand once. The classes go to
 // classes[0 .. limit - 1], which must outlive *config. What is read is not yet checked: that is
 // mw_pool_plan's. `error` may be NULL. ANY THREAD. O(length).
 MW_API enum mw_pool_status mw_pool_config_parse(const char *text, size_t length, struct mw_pool_config *config,

@@ -101,6 +101,8 @@ static const struct pool_status_row pool_status_rows[] = {
      "there are shares, and no pool_size"},
     {MW_POOL_UNKNOWN_PRESET, "MW_POOL_UNKNOWN_PRESET",
      "there is no preset of that name"},
+    {MW_POOL_TEXT_REPEATED, "MW_POOL_TEXT_REPEATED",
+     "the value is given twice"},
 };
 
 static const struct pool_status_row *pool_status_find(enum mw_pool_status status) {

@@ -15,6 +15,7 @@ struct pool_text {
     struct mw_pool_class *classes;
     size_t limit;
     bool skipping; // in another section
+    unsigned given; // bits of the keys that stand once at most
 };
 
 // A part of the text.
@@ -72,6 +73,18 @@ static bool pool_read_size(struct pool_slice slice, size_t *value) {
     return true;
 }
 
+// Some editors put a mark of three bytes before a text in UTF-8.
+static struct pool_slice pool_pass_mark(struct pool_slice slice) {
+    static const unsigned char mark[] = {0xef, 0xbb, 0xbf};
+    size_t same = 0;
+    while (same < sizeof mark && same < slice.length &&
+           (unsigned char)slice.at[same] == mark[same]) {
+        same++;
+    }
+    const size_t passed = same == sizeof mark ? same : 0;
+    return (struct pool_slice){slice.at + passed, slice.length - passed};
+}
+
 static bool pool_ends_with(struct pool_slice *slice, const char *end, size_t length) {
     if (slice->length < length) {
         return false;
@@ -112,8 +125,20 @@ static bool pool_read_share(struct pool_slice slice, uint32_t *ppm) {
     return digit;
 }
 
+// What stands once at most, with bits for what has been given: of a class, and of a configuration.
+enum { POOL_GIVEN_SHARE = 1, POOL_GIVEN_ALIGNMENT = 2, POOL_GIVEN_COUNT = 4 };
+enum { POOL_GIVEN_SIZE = 1, POOL_GIVEN_SWITCH = 2 }; // the first switch's; the others' follow
+
+// Two values of one key are a mistake: neither is taken for the one that is meant.
+static enum mw_pool_status pool_give_once(unsigned *given, unsigned bit) {
+    const bool again = (*given & bit) != 0;
+    *given |= bit;
+    return again ? MW_POOL_TEXT_REPEATED : MW_POOL_OK;
+}
+
 static enum mw_pool_status pool_read_class(struct pool_text *text, struct pool_slice value) {
     struct mw_pool_class class = {0};
+    unsigned given = 0;
     bool more = false;
     if (!pool_read_size(pool_cut(&value, ',', &more), &class.size_bytes)) {
         return MW_POOL_TEXT_NUMBER;
@@ -121,20 +146,24 @@ static enum mw_pool_status pool_read_class(struct pool_text *text, struct pool_s
     while (more) {
         struct pool_slice part = pool_cut(&value, ',', &more);
         bool named = false, valid = false;
+        unsigned bit = POOL_GIVEN_SHARE;
         char key[POOL_VALUE_MAX + 1];
         const struct pool_slice head = pool_cut(&part, '=', &named);
         part = pool_trim(part);
         if (!named) {
-            valid = class.share_ppm == 0 && pool_read_share(head, &class.share_ppm);
+            valid = pool_read_share(head, &class.share_ppm);
         } else if (pool_copy(head, key) && format_same(key, "align")) {
+            bit = POOL_GIVEN_ALIGNMENT;
             valid = pool_read_size(part, &class.alignment_bytes);
         } else if (format_same(key, "count")) {
+            bit = POOL_GIVEN_COUNT;
             valid = pool_read_size(part, &class.block_count);
         } else {
             return MW_POOL_TEXT_KEY;
         }
-        if (!valid) {
-            return MW_POOL_TEXT_NUMBER;
+        const enum mw_pool_status status = pool_give_once(&given, bit);
+        if (!valid || status != MW_POOL_OK) {
+            return valid ? status : MW_POOL_TEXT_NUMBER;
         }
     }
     if (text->config->class_count == text->limit) {
@@ -158,12 +187,14 @@ static enum mw_pool_status pool_read_preset(struct pool_text *text, const char *
     return MW_POOL_OK;
 }
 
-static bool *pool_find_switch(struct mw_pool_config *config, const char *key) {
+// *bit receives what stands for it in pool_text.given.
+static bool *pool_find_switch(struct mw_pool_config *config, const char *key, unsigned *bit) {
     bool *const switches[] = {&config->fallback, &config->prefault, &config->lock,
                               &config->remote, &config->check_owner};
     static const char *const names[] = {"fallback", "prefault", "lock", "remote", "check_owner"};
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
         if (format_same(key, names[i])) {
+            *bit = (unsigned)POOL_GIVEN_SWITCH << i;
             return switches[i];
         }
     }
@@ -208,14 +239,21 @@ static enum mw_pool_status pool_read_line(struct pool_text *text, struct pool_sl
         return pool_read_class(text, value);
     }
     if (format_same(key, "pool_size")) {
-        return pool_read_size(value, &text->config->pool_bytes) ? MW_POOL_OK : MW_POOL_TEXT_NUMBER;
+        return pool_read_size(value, &text->config->pool_bytes)
+                   ? pool_give_once(&text->given, POOL_GIVEN_SIZE)
+                   : MW_POOL_TEXT_NUMBER;
     }
     (void)pool_copy(value, word);
     if (format_same(key, "preset")) {
         return pool_read_preset(text, word);
     }
-    bool *const to = pool_find_switch(text->config, key);
-    return to != NULL ? pool_read_switch(word, to) : MW_POOL_TEXT_KEY;
+    unsigned bit = 0;
+    bool *const to = pool_find_switch(text->config, key, &bit);
+    if (to == NULL) {
+        return MW_POOL_TEXT_KEY;
+    }
+    const enum mw_pool_status status = pool_read_switch(word, to);
+    return status == MW_POOL_OK ? pool_give_once(&text->given, bit) : status;
 }
 
 enum mw_pool_status mw_pool_config_parse(const char *text, size_t length,
@@ -227,7 +265,7 @@ enum mw_pool_status mw_pool_config_parse(const char *text, size_t length,
     }
     *config = (struct mw_pool_config){.classes = classes};
     struct pool_text state = {.config = config, .classes = classes, .limit = limit};
-    struct pool_slice rest = {text, length};
+    struct pool_slice rest = pool_pass_mark((struct pool_slice){text, length});
     bool more = true;
     for (size_t line = 1; more; line++) {
         const enum mw_pool_status status = pool_read_line(&state, pool_cut(&rest, '\n', &more));

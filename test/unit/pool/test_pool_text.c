@@ -60,6 +60,13 @@ CASE(counts_alignments_and_switches_are_read) {
     assert_int_equal(config.pool_bytes, 0);
 }
 
+CASE(a_byte_order_mark_is_passed_over) {
+    assert_int_equal(parse("\xef\xbb\xbf[pool]\r\nclass=64,count=3\r\n"), MW_POOL_OK);
+    assert_int_equal(config.class_count, 1);
+    assert_int_equal(parse("\xef\xbb"), MW_POOL_TEXT_SYNTAX);
+    assert_int_equal(parse("class=64,count=3\n\xef\xbb\xbf"), MW_POOL_TEXT_SYNTAX); // in front only
+}
+
 CASE(what_is_wrong_has_a_status_and_a_line) {
     static const struct {
         const char *text;
@@ -78,7 +85,15 @@ CASE(what_is_wrong_has_a_status_and_a_line) {
         {"class=64,", MW_POOL_TEXT_NUMBER, 1},
         {"class=64,5.12345", MW_POOL_TEXT_NUMBER, 1},
         {"class=64,-5", MW_POOL_TEXT_NUMBER, 1},
-        {"class=64,5,6", MW_POOL_TEXT_NUMBER, 1},
+        {"class=64,5,x", MW_POOL_TEXT_NUMBER, 1},
+        {"class=64,5,6", MW_POOL_TEXT_REPEATED, 1},
+        {"class=64,0,100", MW_POOL_TEXT_REPEATED, 1},
+        {"class=64,5\nclass=32,5,align=8,align=8", MW_POOL_TEXT_REPEATED, 2},
+        {"class=64,count=0,count=5", MW_POOL_TEXT_REPEATED, 1},
+        {"[pool]\npool_size=1M\n[allocator]\npool_size=2M", MW_POOL_TEXT_REPEATED, 4},
+        {"pool_size=0\npool_size=1M", MW_POOL_TEXT_REPEATED, 2},
+        {"lock=on\nremote=on\nlock=off", MW_POOL_TEXT_REPEATED, 3},
+        {"check_owner=off\ncheck_owner=off", MW_POOL_TEXT_REPEATED, 2},
         {"class=64,5.5ppm", MW_POOL_TEXT_NUMBER, 1},
         {"class=64,count=", MW_POOL_TEXT_NUMBER, 1},
         {"fallback=maybe", MW_POOL_TEXT_SWITCH, 1},
@@ -154,6 +169,7 @@ int main(void) {
         cmocka_unit_test(a_file_with_an_allocator_section_is_read),
         cmocka_unit_test(shares_have_decimals_percents_and_parts),
         cmocka_unit_test(counts_alignments_and_switches_are_read),
+        cmocka_unit_test(a_byte_order_mark_is_passed_over),
         cmocka_unit_test(what_is_wrong_has_a_status_and_a_line),
         cmocka_unit_test(huge_shares_are_not_taken_for_small_ones),
         cmocka_unit_test(every_preset_is_a_pool),

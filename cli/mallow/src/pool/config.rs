@@ -221,12 +221,14 @@ fn read_text(path: &Path) -> std::io::Result<String> {
             "is no configuration: larger than {TEXT_BYTES_MAX} bytes"
         )));
     }
-    Ok(String::from_utf8_lossy(&bytes).into_owned())
+    let text = String::from_utf8_lossy(&bytes);
+    // Without a byte order mark, as the library has it: lines are told by how they begin.
+    Ok(text.strip_prefix('\u{feff}').unwrap_or(&text).to_string())
 }
 
 /// A line of a file for a message: what a terminal might take for a command escaped, and cut.
 fn shown(line: &str) -> String {
-    let line = line.trim();
+    let line = line.trim_matches([' ', '\t', '\r']); // as the library does
     let mut text = output::printable(&line.chars().take(LINE_SHOWN).collect::<String>());
     if line.chars().nth(LINE_SHOWN).is_some() {
         text.push_str("...");
