@@ -2,30 +2,37 @@
 // Pool create: a pool in memory that is given to it, and more memory for it.
 #include "pool/pool_create.h"
 
+// By hand: compilers may make a call of memset of an assignment, and there may be no libc.
+static void pool_clear(struct mw_pool *pool) {
+    unsigned char *const bytes = (unsigned char *)pool;
+    for (size_t i = 0; i < sizeof *pool; i++) {
+        bytes[i] = 0;
+    }
+}
+
 static void pool_init(struct mw_pool *pool, const struct pool_layout *layout,
                       const struct mw_pool_config *config) {
     const uintptr_t start = (uintptr_t)pool;
-    *pool = (struct mw_pool){
-        .cell_shift = layout->cell_shift,
-        .map = (const uint16_t *)(start + layout->map_at),
-        .areas = (struct pool_area *)(start + layout->area_at),
-        .classes = (struct pool_class *)(start + layout->class_at),
-        .far = (uint16_t **)(start + layout->octave_at - layout->far_first * sizeof(uint16_t *)),
-        .far_shift = (const uint8_t *)(start + layout->shift_at - layout->far_first),
-        .far_crowd = (uint32_t)layout->far_crowd,
-        .class_count = (uint32_t)layout->class_count,
-        .fallback = config->fallback,
-        .remote = config->remote,
-        .check_owner = config->check_owner,
-        .prefault = config->prefault,
-        .lock = config->lock,
-        .full_bytes = layout->total_bytes,
-        .remote_bytes = config->remote ? layout->total_bytes : 0,
-        .full_direct_count = layout->direct_count,
-        .full_reach_count = pool_layout_largest(layout) >> POOL_GRANULE_SHIFT,
-        .ranks = (const uint8_t *)(start + layout->rank_at),
-        .magic = POOL_MAGIC,
-    };
+    pool_clear(pool);
+    pool->cell_shift = layout->cell_shift;
+    pool->map = (const uint16_t *)(start + layout->map_at);
+    pool->areas = (struct pool_area *)(start + layout->area_at);
+    pool->classes = (struct pool_class *)(start + layout->class_at);
+    pool->far = (uint16_t **)(start + layout->octave_at - layout->far_first * sizeof(uint16_t *));
+    pool->far_shift = (const uint8_t *)(start + layout->shift_at - layout->far_first);
+    pool->far_crowd = (uint32_t)layout->far_crowd;
+    pool->class_count = (uint32_t)layout->class_count;
+    pool->fallback = config->fallback;
+    pool->remote = config->remote;
+    pool->check_owner = config->check_owner;
+    pool->prefault = config->prefault;
+    pool->lock = config->lock;
+    pool->full_bytes = layout->total_bytes;
+    pool->remote_bytes = config->remote ? layout->total_bytes : 0;
+    pool->full_direct_count = layout->direct_count;
+    pool->full_reach_count = pool_layout_largest(layout) >> POOL_GRANULE_SHIFT;
+    pool->ranks = (const uint8_t *)(start + layout->rank_at);
+    pool->magic = POOL_MAGIC;
     if (config->check_owner) {
         atomic_store_explicit(&pool->owner, pool_this_thread(), memory_order_relaxed);
     } else { // else these stay 0, and every call takes the way that looks

@@ -59,9 +59,21 @@ static int run(void)
     return mw_pool_occupancy_ppm(pool) == 0 && mw_pool_free(pool, &count) == MW_POOL_FOREIGN ? 0 : 5;
 }
 
+// exit_group
+#if defined(__x86_64__)
 __attribute__((used, force_align_arg_pointer)) static void start(void)
 {
-    __asm__ volatile("syscall" : : "a"(231L), "D"((long)run()) : "rcx", "r11", "memory"); // exit_group
+    __asm__ volatile("syscall" : : "a"(231L), "D"((long)run()) : "rcx", "r11", "memory");
 }
 
 __asm__(".globl _start\n_start:\n    call start\n");
+#else
+__attribute__((used)) static void start(void)
+{
+    register long status __asm__("x0") = run();
+    register long number __asm__("x8") = 94;
+    __asm__ volatile("svc 0" : : "r"(status), "r"(number) : "memory");
+}
+
+__asm__(".globl _start\n_start:\n    bl start\n");
+#endif

@@ -9,8 +9,8 @@ if(CMAKE_BUILD_TYPE STREQUAL "Release") # with assertions the counts are others
 endif()
 mallow_linked(pool.kernel "check;plain;native" pool/test_kernel.c)
 
-# Without libc: the program's one system call is written for x86-64.
-if(CMAKE_SYSTEM_PROCESSOR STREQUAL "x86_64" AND CMAKE_C_COMPILER_ID STREQUAL "GNU")
+# Without libc: the program's one system call is written for x86-64 and arm64.
+if(CMAKE_SYSTEM_PROCESSOR MATCHES "^(x86_64|aarch64)$" AND CMAKE_C_COMPILER_ID STREQUAL "GNU")
     add_executable(pool_freestanding pool/freestanding.c)
     set_target_properties(pool_freestanding PROPERTIES C_STANDARD 17)
     target_compile_options(pool_freestanding PRIVATE -ffreestanding -fno-stack-protector -fno-pie)
@@ -21,6 +21,9 @@ if(CMAKE_SYSTEM_PROCESSOR STREQUAL "x86_64" AND CMAKE_C_COMPILER_ID STREQUAL "GN
     set_tests_properties(pool.freestanding PROPERTIES ENVIRONMENT
         "TEST_POOL_LIBRARY=$<TARGET_FILE:mallow_pool>;TEST_PROGRAM=$<TARGET_FILE:pool_freestanding>;\
 TEST_POOL_NEEDS=$<IF:$<CONFIG:Release>,,memset memcpy>")
+    if(CMAKE_CROSSCOMPILING)
+        mallow_add(pool.freestanding_alone "check;plain" pool_freestanding)
+    endif()
 endif()
 
 # Tools that watch memory, and pools in debugging.
