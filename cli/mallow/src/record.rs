@@ -145,12 +145,8 @@ fn summary(found: &[PathBuf]) -> String {
         };
         let header = trace.header();
         trim(path);
-        if let Some(error) = header.cut {
-            cut.push(format!(
-                "mallow: warning: {} ends early: {}\n",
-                path.display(),
-                std::io::Error::from_raw_os_error(error)
-            ));
+        if let Some(warning) = trace.warning() {
+            cut.push(warning + "\n");
         }
         table.row([
             path.file_name()

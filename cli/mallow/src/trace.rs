@@ -150,6 +150,13 @@ impl Trace {
         &self.header
     }
 
+    /// A warning, if the trace ends before the process did: what is made of it holds for a part.
+    pub fn warning(&self) -> Option<String> {
+        let error = std::io::Error::from_raw_os_error(self.header.cut?);
+        let path = self.path.display();
+        Some(format!("mallow: warning: {path} ends early: {error}"))
+    }
+
     fn byte(&mut self) -> Result<u8, String> {
         let mut byte = [0];
         self.input

@@ -446,6 +446,36 @@ fn a_replay_says_what_is_wrong() {
     assert!(said(&output).contains("directory"), "{}", said(&output));
 }
 
+/// A pool for a part of a run is no pool for the run.
+#[test]
+fn a_trace_that_ends_early_is_said_to() {
+    let directory = scratch("cut");
+    let mut bytes = vec![0; 4096];
+    bytes[..8].copy_from_slice(b"mwtrace\0");
+    bytes[8] = 1; // version
+    bytes[13] = 0x10; // bytes of the header
+    bytes[16] = 3; // of the record
+    bytes[24] = 1; // records
+    bytes[256..259].copy_from_slice(b"job");
+    bytes.extend([1, 10, 64]); // a block of 64 bytes
+    let trace = directory.join("t.1.trace");
+    let (out, path) = (directory.join("out.conf"), text(&trace));
+    for (cut, wanted) in [(0, ""), (28, "t.1.trace ends early: No space left")] {
+        bytes[40] = u8::from(cut != 0); // flags
+        bytes[44] = cut; // ENOSPC
+        fs::write(&trace, &bytes).unwrap();
+        let planned = mallow(&["pool", "plan", "--from", path, "--out", text(&out)]);
+        let replayed = mallow(&["pool", "replay", "--pool", text(&out), path]);
+        for output in [planned, replayed] {
+            assert_eq!(output.status.code(), Some(0), "{}", said(&output));
+            assert!(said(&output).contains(wanted), "{}", said(&output));
+            assert_eq!(said(&output).lines().count(), usize::from(cut != 0));
+        }
+        let words = fs::read_to_string(&out).unwrap();
+        assert_eq!(words.contains("ended before the program did"), cut != 0);
+    }
+}
+
 /// The status and the body of one request to `mallow pool page`.
 fn asked(address: &str, request: &str) -> (String, String) {
     let mut stream = std::net::TcpStream::connect(address).unwrap();

@@ -151,6 +151,7 @@ pub fn main(path: &Path, matches: &ArgMatches, with_code: bool) -> Result<u8, Fa
     let limit = matches.get_one::<u64>("max-size").copied();
     let trace = Trace::open(path).map_err(Failure::tool)?;
     let header = trace.header().clone();
+    let warning = trace.warning();
     let job = Job::read(trace, limit.unwrap_or(u64::MAX)).map_err(Failure::tool)?;
     if job.steps.is_empty() {
         let which = limit.map_or(String::new(), |limit| {
@@ -160,6 +161,9 @@ pub fn main(path: &Path, matches: &ArgMatches, with_code: bool) -> Result<u8, Fa
             "{}: no requests{which}",
             path.display()
         )));
+    }
+    if let Some(warning) = &warning {
+        eprintln!("{warning}");
     }
     let asked = matches.get_one::<u64>("classes").map(|&n| n as usize);
     let choices = Choices::new(&job, asked.unwrap_or(CLASSES_MOST));
@@ -179,10 +183,11 @@ pub fn main(path: &Path, matches: &ArgMatches, with_code: bool) -> Result<u8, Fa
     let budgets = budget_table(&job, &config, &classes).map_err(no_pool)?;
 
     let heading = format!(
-        "The pool that serves {} ({} requests) without a refusal,\nderived by mallow pool plan --from.{}",
+        "The pool that serves {} ({} requests) without a refusal,\nderived by mallow pool plan --from.{}{}",
         header.command_line(60),
         job.request_count,
-        limit.map_or(String::new(), |l| format!(" Requests above {l} bytes are not in it."))
+        limit.map_or(String::new(), |l| format!(" Requests above {l} bytes are not in it.")),
+        warning.map_or("", |_| "\nThe trace ended before the program did.")
     );
     let text = config.text(&heading);
     let out = matches.get_one::<PathBuf>("out");

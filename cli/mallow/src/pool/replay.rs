@@ -372,6 +372,9 @@ pub fn main(matches: &ArgMatches) -> Result<u8, Failure> {
     }
     let trace_path = matches.get_one::<PathBuf>("trace").expect("is required");
     let trace = Trace::open(trace_path).map_err(Failure::tool)?;
+    if let Some(warning) = trace.warning() {
+        eprintln!("{warning}");
+    }
     let pool = Pool::new(&config, &plan, &classes).map_err(Failure::tool)?;
     let limit = matches.get_one::<u64>("max-size").copied();
     let outcome = replay(&pool, trace, limit.unwrap_or(u64::MAX)).map_err(Failure::tool)?;
