@@ -55,40 +55,40 @@ struct bench_option {
     const char *help;
 };
 
+static inline uint64_t bench_unit(char suffix) {
+    switch (suffix) {
+    case 'k':
+        return 1000;
+    case 'm':
+        return 1000000;
+    case 'g':
+        return 1000000000;
+    case 'K':
+        return BENCH_KIB;
+    case 'M':
+        return BENCH_MIB;
+    case 'G':
+        return BENCH_GIB;
+    default:
+        return 0;
+    }
+}
+
+// No sign: strtoull would take -5 for 2^64 - 5.
 static inline uint64_t bench_number(const char *text) {
     char *end = NULL;
     errno = 0;
     uint64_t value = strtoull(text, &end, 0);
-    if (end == text || errno != 0) {
+    if (text[0] < '0' || text[0] > '9' || errno == ERANGE) {
         bench_fail("not a number: %s", text);
     }
-    switch (*end) {
-    case 'k':
-        value *= 1000;
+    const uint64_t unit = bench_unit(*end);
+    if (unit != 0) {
+        if (value > UINT64_MAX / unit) {
+            bench_fail("not a number: %s", text);
+        }
+        value *= unit;
         end++;
-        break;
-    case 'm':
-        value *= 1000000;
-        end++;
-        break;
-    case 'g':
-        value *= 1000000000;
-        end++;
-        break;
-    case 'K':
-        value *= BENCH_KIB;
-        end++;
-        break;
-    case 'M':
-        value *= BENCH_MIB;
-        end++;
-        break;
-    case 'G':
-        value *= BENCH_GIB;
-        end++;
-        break;
-    default:
-        break;
     }
     if (*end != '\0') {
         bench_fail("trailing text in a number: %s", text);

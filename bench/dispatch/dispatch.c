@@ -291,8 +291,14 @@ static void make_pools(struct run *run) {
     }
 }
 
+enum {
+    AFTER = 5000, // the longest hold, the longest queue
+    TICKS_MAX = 1000000000,
+    DELAY_MAX = 500,
+    USE_MAX = 1000,
+};
+
 static void run_load(struct run *run, struct load load) {
-    enum { AFTER = 5000 }; // the longest hold, the longest queue
     run->load = load;
     run->horizon_ticks = load.ticks + AFTER;
     run->is_over = false;
@@ -385,6 +391,12 @@ static void run_policy(struct run *run, uint64_t seed, unsigned policy, uint64_t
     free(memory);
 }
 
+static void check(const char *name, uint64_t value, uint64_t least, uint64_t most) {
+    if (value < least || value > most) {
+        bench_fail("%s=%" PRIu64 ": wanted %" PRIu64 " to %" PRIu64, name, value, least, most);
+    }
+}
+
 int main(int argc, char **argv) {
     uint64_t seed = 1, cores = 8, ticks = 10000, training = 20000, delay = 8, service = 60, use = 60;
     uint64_t threads = 1;
@@ -401,9 +413,13 @@ int main(int argc, char **argv) {
         {"policy", &only, "only this one, 0 to 5"},
     };
     BENCH_OPTIONS(argc, argv, table);
-    if (cores < 1 || cores > LOAD_CORES_MAX || ticks < 1 || training < 1 || service < 1) {
-        bench_fail("cores must be 1 to %d, ticks, training and service at least 1", LOAD_CORES_MAX);
-    }
+    check("cores", cores, 1, LOAD_CORES_MAX);
+    check("ticks", ticks, 1, TICKS_MAX);
+    check("training", training, 1, TICKS_MAX);
+    check("service", service, 1, TICKS_MAX);
+    check("delay", delay, 0, DELAY_MAX);
+    check("use", use, 0, USE_MAX);
+    check("policy", only, 0, MW_DISPATCH_POLICY_COUNT); // the last: all
     static struct run run;
     run.cores = (uint32_t)cores;
     run.delay = (uint32_t)delay;

@@ -83,6 +83,14 @@ struct conditions {
     uint64_t pin, fifo, json;
 };
 
+// Of nothing there are no figures, and what no program lives to see the end of is a mistake.
+static void check_count(const char *name, uint64_t value, uint64_t least) {
+    const uint64_t most = UINT64_C(1) << 48;
+    if (value < least || value > most) {
+        bench_fail("%s=%" PRIu64 ": wanted %" PRIu64 " to 2^48", name, value, least);
+    }
+}
+
 static void read_options(int argc, char **argv, struct settings *settings,
                          struct conditions *conditions) {
     *settings = (struct settings){.hot = 300000, .single = 1000000, .churn = 4000000,
@@ -108,6 +116,16 @@ static void read_options(int argc, char **argv, struct settings *settings,
         {"json", &conditions->json, "1: JSON lines"},
     };
     BENCH_OPTIONS(argc, argv, table);
+    for (size_t i = 0; i < BENCH_COUNT(table) && table[i].value != &conditions->pin; i++) {
+        const bool is_memory = table[i].value == &settings->memory; // a block at least
+        if (table[i].value != &settings->threads) { // mode_list_threads looks at that
+            check_count(table[i].name, *table[i].value,
+                        is_memory ? mode_sizes[MODE_SIZE_COUNT - 1] : 1);
+        }
+    }
+    if (conditions->fifo > MACHINE_FIFO_AUTO) {
+        bench_fail("fifo=%" PRIu64 ": wanted 0, 1 or 2", conditions->fifo);
+    }
 }
 
 static void run_modes(const struct choice *choice, const struct settings *settings,

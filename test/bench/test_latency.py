@@ -84,6 +84,22 @@ class Runs(unittest.TestCase):
         self.assertEqual(result.returncode, 1)
         self.assertIn("no mode 'chur'", result.stderr)
 
+    def test_counts_that_measure_nothing_are_named(self):
+        for word, wanted in (
+            ("hot=0", "hot=0: wanted 1 to"),
+            ("hot=-5", "not a number: -5"),
+            ("hot=99999999999999999g", "not a number"),
+            ("live=0", "live=0: wanted 1 to"),
+            ("order=18446744073709551615", "order=18446744073709551615: wanted"),
+            ("memory=4095", "memory=4095: wanted 4096 to"),
+            ("threads=1", "threads=1: wanted 2 to 64"),
+            ("fifo=3", "fifo=3: wanted"),
+        ):
+            with self.subTest(word):
+                result = run("hot-64", word)
+                self.assertEqual(result.returncode, 1, result.stdout)
+                self.assertIn(wanted, result.stderr)
+
 
 class Refusals(unittest.TestCase):
     def refused(self, broken, said, *arguments):

@@ -46,6 +46,13 @@ class Simulation(unittest.TestCase):
         self.assertLess(refused["trend"], refused["least-occupied"])
         self.assertLess(refused["learned"], refused["least-occupied"])
 
+    def test_values_that_cannot_be_are_named(self):
+        for word in ("delay=4294967295", "delay=501", "ticks=4294967297", "policy=7", "cores=65", "use=1001"):
+            with self.subTest(word):
+                result = subprocess.run([PROGRAM, "ticks=9", word], capture_output=True, text=True)
+                self.assertEqual(result.returncode, 1, result.stdout)
+                self.assertIn(f"{word}: wanted", result.stderr)
+
 
 if __name__ == "__main__":
     PROGRAM = sys.argv.pop(1)

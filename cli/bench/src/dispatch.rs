@@ -82,7 +82,18 @@ fn simulate(program: &Path, arguments: &[String]) -> Result<Vec<Row>, String> {
         .collect()
 }
 
-/// Runs all; `more` goes to every run.
+/// Why a parameter of the user's cannot go to every run.
+pub fn refusal(word: &str) -> Option<&'static str> {
+    match word.split_once('=') {
+        None => Some("wanted name=value"),
+        Some(("seed" | "policy", _)) => {
+            Some("every policy is run, with as many seeds as --seeds says")
+        }
+        Some(_) => None,
+    }
+}
+
+/// Runs all; `more` goes to every run, but a delay of its own to each of the second series.
 pub fn run(
     program: &Path,
     seeds: u64,
@@ -100,7 +111,7 @@ pub fn run(
     };
     for seed in 1..=seeds {
         progress.say(&format!("seed {seed} of {seeds}"));
-        let arguments = [&[format!("seed={seed}")], more].concat();
+        let arguments = [more, &[format!("seed={seed}")]].concat();
         results.rows.extend(simulate(program, &arguments)?);
     }
     for delay in DELAYS {
@@ -113,7 +124,7 @@ pub fn run(
             ];
             results
                 .delays
-                .extend(simulate(program, &[&own, more].concat())?);
+                .extend(simulate(program, &[more, &own].concat())?);
         }
     }
     Ok(results)

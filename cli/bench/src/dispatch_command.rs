@@ -7,8 +7,8 @@ use clap::{ArgMatches, Command};
 use mallow_measure::progress::Progress;
 
 use crate::{
-    dispatch, experiment_head, list, option, out_path, result_path, switch, text, tool, whole,
-    Failure,
+    dispatch, experiment_head, list, option, out_path, result_path, switch, text, tool, usage,
+    whole, Failure,
 };
 
 /// The subcommand's arguments.
@@ -24,7 +24,8 @@ pub fn command() -> Command {
                      bench/results/<date>-<commit>-dispatch.json]"))
         .arg(option("seeds", "N", "Seeds, each a load of its own [default: 20]").short('n'))
         .arg(option("with", "LIST", "Parameters for build/bench/dispatch, comma-separated, as \
-                     cores=4,use=70"))
+                     cores=4,use=70; not seed and policy, of which there are several; delay holds \
+                     for the first table"))
         .arg(option("show", "FILE", "Run nothing: print a result file, and draw its picture again"))
         .arg(switch("quiet", "No progress"))
 }
@@ -39,13 +40,18 @@ pub fn run(matches: &ArgMatches) -> Result<u8, Failure> {
         std::fs::write(&picture, svg).map_err(|e| tool(format!("'{}': {e}", picture.display())))?;
         return Ok(0);
     }
+    let more = list(matches, "with");
+    for word in &more {
+        if let Some(why) = dispatch::refusal(word) {
+            return Err(usage(format!("option --with: '{word}': {why}")));
+        }
+    }
     let (directory, head) = experiment_head("dispatch")?;
     let seeds = whole(matches, "seeds", 20, 1)? as u64;
     let usual = result_path(Path::new("."), &head.0, &head.1, "-dispatch");
     let out = out_path(matches, usual)?;
     let progress = Progress::new(matches.get_flag("quiet"));
     let program = directory.join("dispatch");
-    let more = list(matches, "with");
     let results = dispatch::run(&program, seeds, &more, head, &progress).map_err(tool)?;
     drop(progress);
     print!("{}", dispatch::render(&results));

@@ -77,3 +77,28 @@ fn a_written_file_is_read_back_with_its_picture_beside_it() {
     std::fs::remove_file(&path).unwrap();
     std::fs::remove_file(path.with_extension("svg")).unwrap();
 }
+
+/// What each run is told last holds: the table by delay has every delay, whatever the user gave.
+#[test]
+fn a_delay_of_the_users_is_not_that_of_the_series() {
+    let path = std::env::temp_dir().join(format!("dispatch-{}.sh", std::process::id()));
+    let script = "for word; do case $word in seed=*) seed=${word#*=} ;; delay=*) delay=${word#*=} ;; esac; done\n\
+                  echo '{\"policy\":\"trend\",\"cores\":1,\"work\":1,\"refused\":0,\"refused_routed\":0,\
+                  \"blocks\":1,\"remote\":0,\"p50\":1,\"p99\":1,\"p999\":1,\"max\":1,\"spread\":0,\
+                  \"fullest\":0,\"seed\":'$seed',\"delay\":'$delay'}'\n";
+    std::fs::write(&path, script).unwrap();
+    let head = (
+        String::new(),
+        String::new(),
+        mallow_measure::machine::machine(),
+    );
+    let more = [path.display().to_string(), "delay=4".to_string()];
+    let found = run(Path::new("/bin/sh"), 2, &more, head, &Progress::new(true));
+    std::fs::remove_file(&path).unwrap();
+    let found = found.unwrap();
+    assert!(found.rows.iter().all(|row| row.delay == 4));
+    let delays: Vec<u32> = found.delays.iter().map(|row| row.delay).collect();
+    assert_eq!(delays, DELAYS.map(|delay| [delay; 2]).concat());
+    assert!(refusal("seed=7").is_some() && refusal("policy=3").is_some());
+    assert!(refusal("7").is_some() && refusal("delay=4").is_none());
+}
