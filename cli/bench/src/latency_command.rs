@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: MIT
 //! The command line of `mallow-bench latency`.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use clap::{ArgMatches, Command};
 use mallow_measure::progress::Progress;
 
 use crate::latency::{self, Latency, Plan};
 use crate::{
-    chosen, experiment, experiment_head, list, option, out_path, result_path, switch, text, tool,
-    whole, Failure,
+    chosen, experiment, experiment_head, given_path, list, option, out_path, result_path, switch,
+    text, tool, whole, Failure,
 };
 
 /// Its options.
@@ -35,9 +35,9 @@ pub fn command() -> Command {
 
 /// Runs it, or shows what it wrote.
 pub fn run(matches: &ArgMatches) -> Result<u8, Failure> {
+    let named = given_path(matches, "picture")?;
     let pictures = |latency: &Latency, beside: &Path| -> Result<(), Failure> {
-        let named = text(matches, "picture").map(PathBuf::from);
-        let all = std::iter::once(beside.with_extension("svg")).chain(named);
+        let all = std::iter::once(beside.with_extension("svg")).chain(named.clone());
         all.into_iter()
             .try_for_each(|path| latency::write_picture(latency, &path).map_err(tool))
     };
@@ -49,8 +49,8 @@ pub fn run(matches: &ArgMatches) -> Result<u8, Failure> {
     }
     let (directory, head) = experiment_head("latency")?;
     let mut set = list(matches, "set");
-    if let Some(pin) = text(matches, "pin") {
-        set.push(format!("pin={pin}"));
+    if text(matches, "pin").is_some() {
+        set.push(format!("pin={}", whole(matches, "pin", 0, 0)?));
     }
     let fifo = text(matches, "fifo").unwrap_or("auto");
     set.push(format!(

@@ -8,8 +8,8 @@ use clap::{ArgMatches, Command};
 use mallow_measure::progress::Progress;
 
 use crate::{
-    chosen, experiment_head, list, long_run, long_run_report, option, out_path, result_path,
-    single_experiment, text, tool, usage, whole, Failure,
+    chosen, experiment_head, given_path, list, long_run, long_run_report, option, out_path,
+    result_path, single_experiment, text, tool, usage, whole, Failure,
 };
 
 /// Its options.
@@ -29,9 +29,10 @@ pub fn command() -> Command {
 
 /// Runs it, or shows what it wrote.
 pub fn run(matches: &ArgMatches) -> Result<u8, Failure> {
+    let picture = given_path(matches, "picture")?;
     if let Some(path) = text(matches, "show") {
         let run = long_run::read(Path::new(path)).map_err(tool)?;
-        return show_long_run(&run, Path::new(path), text(matches, "picture"));
+        return show_long_run(&run, Path::new(path), picture);
     }
     let given = text(matches, "minutes").unwrap_or_default();
     let minutes = given.parse().ok().filter(|m| (0.05..=10_000.0).contains(m));
@@ -69,19 +70,19 @@ pub fn run(matches: &ArgMatches) -> Result<u8, Failure> {
     drop(progress);
     long_run::write(&run, &out).map_err(tool)?;
     eprintln!("mallow-bench: wrote {}", out.display());
-    show_long_run(&run, &out, text(matches, "picture"))
+    show_long_run(&run, &out, picture)
 }
 
 /// Prints it, and draws it beside its file.
 fn show_long_run(
     run: &long_run::LongRun,
     file: &Path,
-    picture: Option<&str>,
+    picture: Option<PathBuf>,
 ) -> Result<u8, Failure> {
     print!("{}", long_run_report::render(run));
     let svg = long_run_report::picture(run).map_err(tool)?;
     let beside = file.with_extension("svg");
-    for path in std::iter::once(beside).chain(picture.map(PathBuf::from)) {
+    for path in std::iter::once(beside).chain(picture) {
         std::fs::write(&path, &svg).map_err(|e| tool(format!("'{}': {e}", path.display())))?;
     }
     Ok(u8::from(long_run_report::mallow_failed(run)))

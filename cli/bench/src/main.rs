@@ -241,6 +241,9 @@ fn chosen(matches: &ArgMatches) -> Result<Vec<Allocator>, Failure> {
         let mallow = allocators::select(&found, "mallow").map_err(tool)?;
         chosen.splice(0..0, mallow);
     }
+    if chosen.is_empty() {
+        return Err(usage("option --no-mallow: no peer is left to be measured"));
+    }
     if chosen.iter().all(|a| a.key == "mallow" || a.key == "glibc") {
         eprintln!("mallow-bench: no peer is here but glibc: build them with `make peers`");
     }
@@ -316,17 +319,22 @@ fn bench_main(matches: &ArgMatches) -> Result<u8, Failure> {
     Ok(u8::from(report::mallow_failed(&results)))
 }
 
-/// The file that --out names, or `usual`: looked at before anything is measured.
+/// The file that --out names, or `usual`.
 fn out_path(matches: &ArgMatches, usual: PathBuf) -> Result<PathBuf, Failure> {
-    let Some(path) = text(matches, "out").map(PathBuf::from) else {
-        return Ok(usual);
+    Ok(given_path(matches, "out")?.unwrap_or(usual))
+}
+
+/// The file to be written that an option names: looked at before anything is measured.
+fn given_path(matches: &ArgMatches, name: &str) -> Result<Option<PathBuf>, Failure> {
+    let Some(path) = text(matches, name).map(PathBuf::from) else {
+        return Ok(None);
     };
-    let refused = |why: String| usage(format!("option --out: '{}': {why}", path.display()));
+    let refused = |why: String| usage(format!("option --{name}: '{}': {why}", path.display()));
     let parent = path.parent().filter(|p| !p.as_os_str().is_empty());
     std::fs::create_dir_all(parent.unwrap_or(Path::new(".")))
         .map_err(|e| refused(e.to_string()))?;
     output::writable(&path).map_err(refused)?;
-    Ok(path)
+    Ok(Some(path))
 }
 
 /// bench/results/<date>-<commit><suffix>.json

@@ -111,6 +111,10 @@ fn what_is_unknown_is_named() {
             "'jx'",
         ),
         (
+            vec!["--suite", suite, "--no-mallow", "--peers", ""],
+            "--no-mallow: no peer",
+        ),
+        (
             vec!["--suite", suite, "--no-mallow", "-n", "none"],
             "'none'",
         ),
@@ -333,6 +337,13 @@ fn what_cannot_be_measured_is_named_before_anything_is_run() {
     for (flag, value, words) in [
         ("--set", "nosuch=1", "unknown option nosuch=1"),
         ("--only", "nosuch", "no mode 'nosuch'"),
+        ("--pin", "last", "option --pin: bad value 'last'"),
+        ("--picture", "/tmp", "option --picture: '/tmp'"),
+        (
+            "--picture",
+            "/dev/null/x.svg",
+            "option --picture: '/dev/null/x.svg'",
+        ),
     ] {
         let to = out.to_str().unwrap();
         let peers = ["latency", "--no-mallow", "--peers", "glibc"];
