@@ -223,7 +223,7 @@ fn key_of(name: &str) -> Option<&'static Known> {
 /// library. The error is one line that names what is wrong and what would be right.
 pub fn select(found: &Found, list: &str) -> Result<Vec<Allocator>, String> {
     let mut chosen: Vec<Allocator> = Vec::new();
-    let mut add = |allocator: Allocator| {
+    let add = |chosen: &mut Vec<Allocator>, allocator: Allocator| {
         if !chosen.iter().any(|c| c.key == allocator.key) {
             chosen.push(allocator);
         }
@@ -234,12 +234,19 @@ pub fn select(found: &Found, list: &str) -> Result<Vec<Allocator>, String> {
         .filter(|name| !name.is_empty())
     {
         if name == "all" {
-            everything(found).into_iter().for_each(&mut add);
-        } else if let Some((label, path)) = name.split_once('=') {
-            add(custom(label, path)?);
-        } else {
-            add(by_name(found, name)?);
+            everything(found)
+                .into_iter()
+                .for_each(|allocator| add(&mut chosen, allocator));
+            continue;
         }
+        let one = match name.split_once('=') {
+            Some((label, path)) => custom(label, path)?,
+            None => by_name(found, name)?,
+        };
+        if chosen.iter().any(|c| c.key == one.key && *c != one) {
+            return Err(format!("'{}' stands for two libraries", one.key));
+        }
+        add(&mut chosen, one);
     }
     Ok(chosen)
 }
@@ -259,6 +266,12 @@ fn custom(label: &str, path: &str) -> Result<Allocator, String> {
         return Err(format!(
             "'={path}' has no label: wanted LABEL=/path/to/library.so"
         ));
+    }
+    if label == "mallow" {
+        return Err("the label 'mallow' is the library's that --lib names".into());
+    }
+    if label.chars().any(char::is_control) {
+        return Err(format!("{label:?} is no label: it is printed and drawn"));
     }
     let real = Path::new(path)
         .canonicalize()
@@ -365,7 +378,15 @@ mod tests {
             (chosen[0].key.as_str(), chosen[0].preload.len()),
             ("mine", 1)
         );
-        for (bad, named) in [("mine=/no/such.so", "/no/such.so"), ("=/x.so", "'=/x.so'")] {
+        let twice = format!("mi,mi={}", exe.display());
+        for (bad, named) in [
+            ("mine=/no/such.so", "/no/such.so"),
+            ("=/x.so", "'=/x.so'"),
+            ("mallow=/bin/true", "--lib"),
+            ("a\u{1b}[31m=/bin/true", "\\u{1b}"),
+            ("mine=/bin/true,mine=/bin/false", "'mine' stands for two"),
+            (&twice, "'mi' stands for two"),
+        ] {
             assert!(select(&sample(), bad).unwrap_err().contains(named), "{bad}");
         }
     }
