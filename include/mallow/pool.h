@@ -176,7 +176,7 @@ struct mw_pool; // lies in the pool's own memory
 
 // Makes a pool in config->memory. *pool is NULL on failure, nothing is kept, and *problem_class
 // (unless NULL) says which class is to blame. The calling thread is the owner. Writes the
-// bookkeeping only (less than 1 % of the memory). Fails with the status of mw_pool_plan, and with
+// bookkeeping only (the plan's metadata_bytes). Fails with the status of mw_pool_plan, and with
 // MW_POOL_NEEDS_MEMORY, MW_POOL_NEEDS_HOST.
 MW_API enum mw_pool_status mw_pool_create_in(const struct mw_pool_config *config, struct mw_pool **pool,
                                              size_t *problem_class);

@@ -15,7 +15,8 @@
 const char *mw_heap_status_text(enum mw_heap_status status) {
     switch (status) {
     case MW_HEAP_OK: return "no error";
-    case MW_HEAP_BAD_CONFIG: return "a NULL pointer, another structure, or limits of a reserve";
+    case MW_HEAP_BAD_CONFIG:
+        return "a NULL pointer, another structure, limits of a reserve, prefault or lock of none";
     case MW_HEAP_SEALED: return "with MALLOW_MODE=realtime all memory is set apart already";
     case MW_HEAP_NO_MEMORY: return "memory could not be had";
     case MW_HEAP_NOT_PREFAULTED: return "not so much memory is free, or the kernel gave no pages";

@@ -58,6 +58,7 @@ static void what_is_wrong_with_a_configuration_is_said(void **state)
     CHECK(mw_heap_create(&config, &heap) == MW_HEAP_BAD_CONFIG, "a reserve with a limit");
     config = (struct mw_heap_config){.size_bytes = sizeof config, .lock = true};
     CHECK(mw_heap_create(&config, &heap) == MW_HEAP_BAD_CONFIG, "nothing to lock");
+    CHECK(strstr(mw_heap_status_text(MW_HEAP_BAD_CONFIG), "lock") != NULL, "its text says so");
     config.reserve_bytes = (size_t)1 << 50;
     CHECK(mw_heap_create(&config, &heap) == MW_HEAP_NO_MEMORY && heap == NULL, "too much");
     config.reserve_bytes = SIZE_MAX;
