@@ -19,6 +19,7 @@ enum {
     THREAD_CALL_BYTES = 160, // its number, and what it was given
     THREAD_CLOCK_SHIFT = 3, // a thread's clock is ~number << 3, and what kind of clock it is
     THREAD_END_ROUNDS = 10000, // mostly of 100 us
+    THREAD_PROCESSOR_WORDS = 128, // 8,192 processors: the most that Linux may have
     SIGNAL_COUNT = 64,
     SIGNAL_SET_BYTES = SIGNAL_COUNT / 8,
 };
@@ -187,6 +188,24 @@ MALLOW_INTERNAL uint64_t os_thread_rights(uint32_t thread) {
         }
     }
     return rights;
+}
+
+MALLOW_INTERNAL void os_thread_widen(void) {
+    uint64_t first[THREAD_PROCESSOR_WORDS] = {0};
+    uint64_t own[THREAD_PROCESSOR_WORDS] = {0};
+    uint64_t more = 0;
+    if (os_syscall6(SYS_sched_getaffinity, os_process_number(), sizeof first,
+                    (long)(uintptr_t)first, 0, 0, 0) <= 0 ||
+        os_syscall6(SYS_sched_getaffinity, 0, sizeof own, (long)(uintptr_t)own, 0, 0, 0) <= 0) {
+        return;
+    }
+    for (unsigned i = 0; i < THREAD_PROCESSOR_WORDS; i++) {
+        more |= first[i] & ~own[i];
+        own[i] |= first[i];
+    }
+    if (more != 0) {
+        (void)os_syscall6(SYS_sched_setaffinity, 0, sizeof own, (long)(uintptr_t)own, 0, 0, 0);
+    }
 }
 
 MALLOW_INTERNAL bool os_thread_is_only(void) {

@@ -35,6 +35,10 @@ MALLOW_INTERNAL bool os_thread_is_gone(uint32_t thread);
 // /proc cannot be read, or is another namespace's. Opens a file; some 20 us.
 MALLOW_INTERNAL uint64_t os_thread_rights(uint32_t thread);
 
+// Lets the calling thread run wherever the process's first thread may, too, as far as the kernel
+// lets it: up to three system calls.
+MALLOW_INTERNAL void os_thread_widen(void);
+
 // Whether the calling thread is the only one of the process; false also where /proc cannot be read.
 // Opens a file; some 20 us.
 MALLOW_INTERNAL bool os_thread_is_only(void);

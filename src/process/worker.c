@@ -60,10 +60,13 @@ static bool worker_leave(struct worker *worker, bool hurried) {
     return leaves;
 }
 
-// An ordinary priority, whatever the creator's: a real-time thread must not be kept waiting.
+// An ordinary priority, whatever the creator's: a real-time thread must not be kept waiting. Nor is
+// one that has a processor to itself to have ours on it, which would wait there with a lock that
+// others need.
 static void worker_be_ordinary(void) {
     const struct sched_param ordinary = {0};
     (void)os_syscall6(SYS_sched_setscheduler, 0, SCHED_OTHER, (long)(uintptr_t)&ordinary, 0, 0, 0);
+    os_thread_widen();
 }
 
 // Where the process may have little memory, nothing is kept for the thread to give back.

@@ -4,7 +4,7 @@
 // thread of ours does not stand in the way.
 //
 //   idle_alone idle|single|unshare|setns|often|files|cancelled|end|forks|vfork|rights|rights_late|interrupted|namesake|
-//              numbers
+//              numbers|pinned
 #include "idle.h"
 
 #include <dirent.h>
@@ -19,15 +19,20 @@
 #include <sys/time.h>
 #include <sys/wait.h>
 
-static void have_a_thread(void)
+static void have_a_thread_of(size_t threads)
 {
     struct load load;
-    for (int tries = 0; thread_count() != 2; tries++) {
+    for (int tries = 0; thread_count() != threads; tries++) {
         CHECK(tries < 50, "%zu threads", thread_count());
         load_fill(&load, 64 * MIB / 400, 400);
         load_free(&load);
         rest_ms(20);
     }
+}
+
+static void have_a_thread(void)
+{
+    have_a_thread_of(2);
 }
 
 // A process with one thread more is refused with EINVAL; without the privilege there are other answers.
@@ -371,6 +376,49 @@ static void have_all_numbers(void)
     closedir(tasks);
 }
 
+// A thread that has bound itself to a processor, and may keep that busy, has the thread of ours begun: which
+// is not bound to it as well, but may run where the first thread of the process may.
+static void *have_a_thread_pinned(void *processor)
+{
+    CHECK(pthread_setaffinity_np(pthread_self(), sizeof(cpu_set_t), processor) == 0, "affinity");
+    have_a_thread_of(3);
+    return NULL;
+}
+
+static void pin_the_beginner(void)
+{
+    cpu_set_t all;
+    cpu_set_t one;
+    pthread_t thread;
+    CPU_ZERO(&one);
+    CHECK(sched_getaffinity(0, sizeof all, &all) == 0, "affinity");
+    if (CPU_COUNT(&all) < 2) {
+        SKIP_PROGRAM("one processor");
+    }
+    for (int i = 0; CPU_COUNT(&one) == 0; i++) {
+        if (CPU_ISSET(i, &all)) {
+            CPU_SET(i, &one);
+        }
+    }
+    CHECK(wait_for_threads(1, 4000), "%zu threads", thread_count());
+    CHECK(pthread_create(&thread, NULL, have_a_thread_pinned, &one) == 0, "pthread_create");
+    CHECK(pthread_join(thread, NULL) == 0, "pthread_join");
+    size_t others = 0;
+    for (int tries = 0; others == 0; tries++) { // it has just begun
+        CHECK(tries < 50, "our thread is bound to the processor of the one that has begun it");
+        rest_ms(20);
+        DIR *const tasks = opendir("/proc/self/task");
+        CHECK(tasks != NULL, "/proc/self/task");
+        for (const struct dirent *task = readdir(tasks); task != NULL; task = readdir(tasks)) {
+            const pid_t number = (pid_t)strtol(task->d_name, NULL, 10);
+            cpu_set_t its;
+            others += number > 0 && number != getpid() && sched_getaffinity(number, sizeof its, &its) == 0 &&
+                      CPU_EQUAL(&its, &all);
+        }
+        closedir(tasks);
+    }
+}
+
 int main(int count, char **arguments)
 {
     const char *const what = count > 1 ? arguments[1] : "";
@@ -398,6 +446,8 @@ int main(int count, char **arguments)
         have_a_namesake();
     } else if (strcmp(what, "numbers") == 0) {
         have_all_numbers();
+    } else if (strcmp(what, "pinned") == 0) {
+        pin_the_beginner();
     } else if (strncmp(what, "rights", 6) == 0) {
         give_up_rights(strcmp(what, "rights_late") == 0);
     } else if (strcmp(what, "change_rights") == 0) {

@@ -19,7 +19,7 @@ if(NOT MALLOW_SANITIZE)
     endforeach()
     mallow_program(idle_alone idle/test_alone.c idle/idle.c)
     foreach(what idle single unshare setns often files cancelled end forks vfork rights
-        change_rights interrupted namesake numbers)
+        change_rights interrupted namesake numbers pinned)
         mallow_add(idle.alone_${what} "check;plain;native" idle_alone ${what})
         set_tests_properties(idle.alone_${what} PROPERTIES ENVIRONMENT "${preload}")
     endforeach()
