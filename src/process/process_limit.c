@@ -152,12 +152,26 @@ static void limit_pressed(struct process *process) {
                                                 memory_order_relaxed));
 }
 
+static void limit_press(struct process *process, bool is) {
+    if (is != (atomic_load_explicit(&process->limit.pressed, memory_order_relaxed) != 0)) {
+        atomic_store_explicit(&process->limit.pressed, is, memory_order_relaxed);
+        os_charge_press(&process->os, is);
+    }
+}
+
 // Compares the time that tasks waited since the last look with the time that has passed. The start
 // lock is held: no option changes meanwhile.
 static bool limit_look(struct process *process, uint64_t before, uint64_t now) {
     struct process_limit *const limit = &process->limit;
     uint64_t stalled_us;
-    if (limit->percent_option == 0 || !os_pressure_read(limit->pressure_path, &stalled_us)) {
+    if (limit->percent_option == 0) {
+        return false;
+    }
+    if (!os_pressure_read(limit->pressure_path, &stalled_us)) {
+        // The group is gone, the root is another one, or there is no descriptor to be had: nothing
+        // says that there is pressure, and what is read next is of a longer time.
+        limit->stalled_us = UINT64_MAX;
+        limit_press(process, false);
         return false;
     }
     const uint64_t stalled_before = limit->stalled_us;
@@ -170,10 +184,7 @@ static bool limit_look(struct process *process, uint64_t before, uint64_t now) {
     // Once pressed, until it is half as high.
     const bool is = percent >= limit->percent_option ||
                     (was && 2 * percent >= limit->percent_option);
-    if (is != was) {
-        atomic_store_explicit(&limit->pressed, is, memory_order_relaxed);
-        os_charge_press(&process->os, is);
-    }
+    limit_press(process, is);
     return is;
 }
 

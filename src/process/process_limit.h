@@ -19,7 +19,7 @@ struct process_limit {
     uint64_t base_bytes;     // what shares are of
     char pressure_path[OS_PATH_BYTES];
     _Atomic(uint64_t) polled_us;  // monotonic clock at the last look; 0: none
-    uint64_t stalled_us;          // what it read
+    uint64_t stalled_us;          // what it read; UINT64_MAX: nothing
     _Atomic(uint32_t) pressed;
 };
 

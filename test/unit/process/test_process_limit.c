@@ -170,6 +170,28 @@ CASE(pressure_above_the_percentage_presses_until_it_is_half_as_high) {
     assert_int_equal(process.limit.pressed, 0);
 }
 
+// The program's group is gone after a move, say, or all its descriptors are in use for a while.
+CASE(pressure_is_over_where_it_cannot_be_read_any_more) {
+    char path[200];
+    snprintf(path, sizeof path, "%s/proc/pressure/memory", tree_root);
+    stalled(1000);
+    apply("0", "0", "10");
+    look(0);
+    stalled(1000000);
+    look(150);
+    assert_int_equal(process.limit.pressed, 1);
+    assert_int_equal(remove(path), 0);
+    look(150);
+    assert_int_equal(process.limit.pressed, 0);
+    assert_true(os_charge_take(&process.os, OS_CHARGE_SOFT, 1));
+    stalled(9000000); // in all the time since it was read last, not since it was looked for
+    look(150);
+    assert_int_equal(process.limit.pressed, 0);
+    stalled(9500000);
+    look(150);
+    assert_int_equal(process.limit.pressed, 1);
+}
+
 CASE(pressure_gives_back_what_is_kept) {
     stalled(0);
     apply("0", "0", "10");
@@ -216,6 +238,7 @@ int main(void) {
         LIMIT_CASE(what_has_no_effect_is_named_with_its_value),
         LIMIT_CASE(no_file_is_read_unless_an_option_asks_for_it),
         LIMIT_CASE(pressure_above_the_percentage_presses_until_it_is_half_as_high),
+        LIMIT_CASE(pressure_is_over_where_it_cannot_be_read_any_more),
         LIMIT_CASE(pressure_gives_back_what_is_kept),
         LIMIT_CASE(the_soft_limits_round_says_by_how_much_it_is_exceeded),
         LIMIT_CASE(a_request_larger_than_all_that_is_held_does_not_cost_the_program_its_caches),
