@@ -111,7 +111,7 @@ static uint64_t worker_pay_until(struct worker *worker, uint64_t now_us, uint64_
 MALLOW_INTERNAL void worker_rest(struct worker *worker, uint32_t bell) {
     uint64_t now_us = worker_clock_us();
     const uint64_t end_us = now_us + (uint64_t)MALLOW_TICK_MS * 1000;
-    while (now_us < end_us &&
+    while (now_us != 0 && now_us < end_us && // 0: a filter refuses the time
            atomic_load_explicit(&worker->bell, memory_order_relaxed) == bell) {
         uint64_t until_us = end_us;
         if (worker->promote.left && worker->calm) {

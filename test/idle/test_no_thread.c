@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: MIT
 // Where no thread is to be had, by option, in a sandbox, under a small limit of memory, because the kernel
-// refuses, or because the program's thread-local storage is large, free memory comes back in small steps of
+// refuses it or the time, or because the program's thread-local storage is large, free memory comes back in small steps of
 // the calls that the program goes on making.
 //
-//   idle_no_thread off|sandbox|confined|failing|storage
+//   idle_no_thread off|sandbox|confined|failing|storage|timeless
 #include "idle.h"
+
+#include "../support/filter.h"
 
 #include <dlfcn.h>
 #include <sched.h>
@@ -103,6 +105,27 @@ static void expect_steps_in_slabs(void)
     load_free(&load);
 }
 
+// As by a service manager, before the program begins: nothing that the library sees. What libc reads without a
+// system call is the time as ever.
+static void refuse_the_time(void)
+{
+    struct timespec now;
+    struct sock_filter filter[] = {
+        BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_clock_gettime, 0, 1),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EPERM),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+    };
+    const struct sock_fprog program = {COUNT_OF(filter), filter};
+    if (syscall(SYS_prctl, PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0 ||
+        syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, 0, &program) != 0) {
+        SKIP_PROGRAM("no seccomp filter: %s", strerror(errno));
+    }
+    if (clock_gettime(CLOCK_MONOTONIC, &now) != 0) {
+        SKIP_PROGRAM("the time takes a system call");
+    }
+}
+
 int main(int count, char **arguments)
 {
     const char *const why = count > 1 ? arguments[1] : "";
@@ -125,9 +148,13 @@ int main(int count, char **arguments)
         CHECK(setrlimit(RLIMIT_DATA, &limit) == 0, "setrlimit");
     } else if (strcmp(why, "failing") == 0) {
         atomic_store(&failures_left, 1000000);
+    } else if (strcmp(why, "timeless") == 0) {
+        refuse_the_time();
+        fill_and_free();
+        CHECK(wait_for_threads(1, 2000), "a thread that cannot know the time");
     } else {
         CHECK(strcmp(why, "off") == 0 || strcmp(why, "storage") == 0,
-              "off, sandbox, confined, failing or storage");
+              "off, sandbox, confined, failing, storage or timeless");
     }
     expect_steps(before);
     expect_steps_in_slabs();
