@@ -94,19 +94,25 @@ static bool worker_has_other_rights(const struct worker *worker) {
 static bool worker_ends(struct worker *worker, unsigned *quiet) {
     atomic_store_explicit(&worker->os->work, 0, memory_order_relaxed);
     *quiet = worker_tick(worker) ? 0 : *quiet + 1;
-    if (worker_has_other_rights(worker)) {
-        os_raise_work(worker->os); // whatever is left is another's
-        return worker_leave(worker, true);
-    }
     const bool wanted = atomic_load_explicit(&worker->wanted, memory_order_relaxed) &&
                         !worker_is_barred(worker);
+    if (worker_has_other_rights(worker) || (!wanted && *quiet == 0)) {
+        os_raise_work(worker->os); // whatever is left is another's, or for steps
+        return worker_leave(worker, true);
+    }
     return (*quiet >= WORKER_QUIET_TICKS || !wanted) && worker_leave(worker, false);
 }
 
 static void worker_main(void *argument) {
     struct worker *const worker = argument;
     unsigned quiet = 0;
-    if (os_process_number() != worker->process_id) {
+    const pid_t process_id = os_process_number();
+    if (process_id < 0) { // a filter refuses even that
+        worker_bar(worker);
+        (void)worker_leave(worker, true);
+        return;
+    }
+    if (process_id != worker->process_id) {
         // A child by vfork has begun it: it must hold no lock when that child ends.
         atomic_store_explicit(&worker->retry_ms, worker_thread_ms() + WORKER_RETRY_FIRST_MS,
                               memory_order_relaxed);

@@ -67,6 +67,7 @@ struct worker {
     size_t step_slice;              // next to be looked at by the steps' round
     size_t step_pending;            // what it has left for the next one
     bool step_round;                // it is under way
+    bool step_looked;               // there has been one since there was work
     _Atomic(uint64_t) start_count;  // threads created so far
     _Atomic(uint64_t) released_bytes; // given back because nobody needed it
     struct os_bare bare;            // last, since most of it is not touched

@@ -111,9 +111,12 @@ static void worker_step_look(struct worker *worker, uint64_t now) {
     worker->tick_ms = now;
     worker->idle_huge_bytes = huge_idle_look(worker->huges);
     worker->idle_arena_bytes = arena_idle_look(worker->arenas);
-    if (worker_kept_bytes(worker) <= WORKER_FLOOR_BYTES && worker->step_pending == 0) {
+    const bool over = worker->step_looked && worker->step_pending == 0 &&
+                      worker_kept_bytes(worker) <= WORKER_FLOOR_BYTES;
+    if (over) {
         atomic_store_explicit(&worker->os->work, 0, memory_order_relaxed);
     }
+    worker->step_looked = !over;
     heap_holes_begin(&worker->holes);
     worker->step_round = true;
     worker->step_slice = 0;

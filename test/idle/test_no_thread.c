@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT
 // Where no thread is to be had, by option, in a sandbox, under a small limit of memory, because the kernel
-// refuses it or the time, or because the program's thread-local storage is large, free memory comes back in small steps of
-// the calls that the program goes on making.
+// refuses it, or the time and the process's number, or because the program's thread-local storage is large, free
+// memory comes back in small steps of the calls that the program goes on making.
 //
-//   idle_no_thread off|sandbox|confined|failing|storage|timeless
+//   idle_no_thread off|sandbox|confined|failing|storage|timeless|numberless|late_off
 #include "idle.h"
 
 #include "../support/filter.h"
@@ -87,14 +87,22 @@ static void expect_steps(size_t before)
     }
 }
 
-// Pages inside slabs that are partly in use come back by the same steps.
-static void expect_steps_in_slabs(void)
+// Pages inside slabs that are partly in use come back by the same steps; also what a thread has begun with that
+// is no longer wanted.
+static void expect_steps_in_slabs(bool late)
 {
     struct chance chance = {11};
     struct load load;
     const size_t before = process_rss_kib();
     load_fill(&load, FILL / 900, 900);
     load_thin_out(&load, 20, &chance);
+    if (late) {
+        int (*set)(const char *, const char *) = NULL;
+        *(void **)&set = dlsym(RTLD_DEFAULT, "mw_option_set");
+        CHECK(wait_for_threads(2, 100), "%zu threads", thread_count());
+        CHECK(set("background", "0") == 0, "mw_option_set");
+        CHECK(wait_for_threads(1, 1000), "%zu threads", thread_count());
+    }
     const size_t full = process_rss_kib();
     for (int tries = 0; process_rss_kib() > before + FILL / KIB * 35 / 100; tries++) {
         CHECK(tries < 60, "%zu KiB before, %zu full, %zu now", before, full, process_rss_kib());
@@ -107,12 +115,13 @@ static void expect_steps_in_slabs(void)
 
 // As by a service manager, before the program begins: nothing that the library sees. What libc reads without a
 // system call is the time as ever.
-static void refuse_the_time(void)
+static void refuse_the_time_and(long number)
 {
     struct timespec now;
     struct sock_filter filter[] = {
         BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
-        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_clock_gettime, 0, 1),
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_clock_gettime, 1, 0),
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, (unsigned)number, 0, 1),
         BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EPERM),
         BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
     };
@@ -148,16 +157,19 @@ int main(int count, char **arguments)
         CHECK(setrlimit(RLIMIT_DATA, &limit) == 0, "setrlimit");
     } else if (strcmp(why, "failing") == 0) {
         atomic_store(&failures_left, 1000000);
-    } else if (strcmp(why, "timeless") == 0) {
-        refuse_the_time();
+    } else if (strcmp(why, "timeless") == 0 || strcmp(why, "numberless") == 0) {
+        refuse_the_time_and(strcmp(why, "timeless") == 0 ? SYS_clock_gettime : SYS_getpid);
         fill_and_free();
         CHECK(wait_for_threads(1, 2000), "a thread that cannot know the time");
     } else {
-        CHECK(strcmp(why, "off") == 0 || strcmp(why, "storage") == 0,
-              "off, sandbox, confined, failing, storage or timeless");
+        CHECK(strcmp(why, "off") == 0 || strcmp(why, "storage") == 0 || strcmp(why, "late_off") == 0,
+              "no such case");
+    }
+    if (strcmp(why, "late_off") == 0) {
+        expect_steps_in_slabs(true);
     }
     expect_steps(before);
-    expect_steps_in_slabs();
+    expect_steps_in_slabs(false);
     if (strcmp(why, "failing") == 0) {
         CHECK(atomic_load(&failures) > 0, "none was asked for");
         CHECK(atomic_load(&failures) < 10, "asked %d times in vain", failures);
