@@ -50,13 +50,20 @@ static uint64_t limit_resolve(const struct process_limit *limit, uint64_t value)
     return bits_max(bytes, PROCESS_OPTION_LIMIT_MIN);
 }
 
-static void limit_read_system(struct process *process) {
+// Reads what shares are of, and where the pressure is to be read. A limit that is not set anew
+// (`as_before`) stays what it is; one that is does not fall away with the files, where the program
+// has another root by now, or no descriptor left.
+static MALLOW_COLD void limit_read_system(struct process *process, bool shares, bool as_before) {
     struct process_limit *const limit = &process->limit;
     const char *const root = process_option_text(&process->options, system_root);
+    const uint64_t before = limit->hard_bytes != 0 ? limit->base_bytes : UINT64_MAX;
     struct os_cgroup group;
     os_cgroup_read(root, &group);
     const uint64_t machine = os_machine_memory(root);
     limit->base_bytes = bits_min(group.limit_bytes, machine != 0 ? machine : UINT64_MAX);
+    if (shares && before != UINT64_MAX && (as_before || limit->base_bytes == UINT64_MAX)) {
+        limit->base_bytes = before;
+    }
     __builtin_memcpy(limit->pressure_path, group.pressure_path, sizeof limit->pressure_path);
 }
 
@@ -89,9 +96,12 @@ MALLOW_INTERNAL void process_limit_apply(struct process *process, enum process_l
         percent == limit->percent_option) {
         return;
     }
-    limit->base_bytes = UINT64_MAX;
-    if (limit_is_share(hard) || limit_is_share(soft) || percent != 0) {
-        limit_read_system(process);
+    const bool shares = limit_is_share(hard) || limit_is_share(soft);
+    if (shares || percent != 0) {
+        limit_read_system(process, shares,
+                          hard == limit->hard_option && soft == limit->soft_option);
+    } else {
+        limit->base_bytes = UINT64_MAX;
     }
     limit->hard_option = hard;
     limit->soft_option = soft;

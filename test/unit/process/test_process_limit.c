@@ -104,6 +104,25 @@ CASE(shares_are_of_the_cgroups_limit_or_else_of_the_machines_memory) {
     assert_int_equal(cap(OS_CHARGE_RESERVE), 4 * MIB);
 }
 
+// The program has changed its root, say: what was worked out at start holds.
+CASE(shares_outlive_the_files_that_they_were_read_from) {
+    tree_write("/proc/meminfo", "MemTotal: 2097152 kB\n");
+    group_has("104857600\n");
+    apply("80%", "60%", "0");
+    group_has("max\n");
+    apply("80%", "60%", "5"); // sets no limit
+    assert_int_equal(cap(OS_CHARGE_RESERVE), 80 * MIB);
+    assert_int_equal(cap(OS_CHARGE_SOFT), 60 * MIB);
+    tree_end();
+    assert_int_equal(mkdir(tree_root, 0755), 0);
+    apply("80%", "60%", "0");
+    assert_int_equal(cap(OS_CHARGE_RESERVE), 80 * MIB);
+    apply("80%", "50%", "0");
+    assert_int_equal(cap(OS_CHARGE_RESERVE), 80 * MIB);
+    assert_int_equal(cap(OS_CHARGE_SOFT), 50 * MIB);
+    assert_non_null(strstr(text, "shares are of 104857600\n"));
+}
+
 CASE(what_has_no_effect_is_named_with_its_value) {
     apply("80%", "70%", "5");
     assert_int_equal(cap(OS_CHARGE_RESERVE), UINT64_MAX);
@@ -235,6 +254,7 @@ int main(void) {
         LIMIT_CASE(no_options_are_no_limits_and_nothing_is_said),
         LIMIT_CASE(sizes_are_taken_as_they_are),
         LIMIT_CASE(shares_are_of_the_cgroups_limit_or_else_of_the_machines_memory),
+        LIMIT_CASE(shares_outlive_the_files_that_they_were_read_from),
         LIMIT_CASE(what_has_no_effect_is_named_with_its_value),
         LIMIT_CASE(no_file_is_read_unless_an_option_asks_for_it),
         LIMIT_CASE(pressure_above_the_percentage_presses_until_it_is_half_as_high),
