@@ -201,13 +201,25 @@ static bool heap_needs_post(const struct slab *slab, const struct slab_remote *r
            ((owner & SLAB_OWNER_PENDING) != 0 && (owner & ~SLAB_OWNER_FLAGS) != 0);
 }
 
+// Rounds in a row, with pauses, after which a stray bit is taken for one. Each looks at two things
+// one after the other, between which a slab can begin and end.
+enum { HEAP_STRAY_ROUNDS = 80 };
+
+// Whether a bit is set where no slab is. Who gives a slab up has taken all bits: this is a second
+// free, of which the thread did not know that the first had just given the slab up.
+static MALLOW_COLD bool heap_is_stray(const struct slab *slab, const struct slab_remote *remote) {
+    return __atomic_load_n(&slab->kind, __ATOMIC_ACQUIRE) != SLAB_BLOCKS &&
+           slab_remote_any(remote, MALLOW_SLAB_WORDS);
+}
+
 // A claimed post of a slab that nobody owns: it has been given up since, with every bit collected.
 // But blocks of a later life of it may have been freed, and it may have been said to be pending, by
 // threads that saw it as posted: so look again after saying that it no longer is. Waits where
-// another thread has just taken a full slab to give it up.
-static MALLOW_NOINLINE struct heap *heap_forget_post(struct slab *slab,
-                                                     struct slab_remote *remote) {
+// another thread has just taken a full slab to give it up. `address` is for the report.
+static MALLOW_NOINLINE struct heap *heap_forget_post(struct slab *slab, struct slab_remote *remote,
+                                                     uintptr_t address) {
     struct heap *owner = NULL;
+    unsigned strays = 0;
     for (unsigned round = 0; owner == NULL; round++) {
         heap_note_unposted(remote);
         if (!heap_needs_post(slab, remote) ||
@@ -216,6 +228,10 @@ static MALLOW_NOINLINE struct heap *heap_forget_post(struct slab *slab,
         }
         os_pause(round);
         owner = (struct heap *)slab_owner_heap(slab);
+        strays = heap_is_stray(slab, remote) ? strays + 1 : 0;
+        if (unlikely(strays == HEAP_STRAY_ROUNDS)) {
+            fatal_misuse("double free of", address, "another thread freed this block as well");
+        }
     }
     heap_push_post(owner, remote);
     return owner;
@@ -224,15 +240,24 @@ static MALLOW_NOINLINE struct heap *heap_forget_post(struct slab *slab,
 // Brings a claimed post to the heap that owns the slab now.
 // The owner after the exchange that claimed it: who gives the slab up writes the owner, and then
 // looks whether it is posted.
-MALLOW_INLINE struct heap *heap_route_post(struct slab *slab, struct slab_remote *remote) {
+MALLOW_INLINE struct heap *heap_route_post(struct slab *slab, struct slab_remote *remote,
+                                           uintptr_t address) {
     struct heap *const owner =
         (struct heap *)(atomic_load_explicit(&slab->owner, memory_order_seq_cst) &
                         ~SLAB_OWNER_FLAGS);
     if (unlikely(owner == NULL)) {
-        return heap_forget_post(slab, remote);
+        return heap_forget_post(slab, remote, address);
     }
     heap_push_post(owner, remote);
     return owner;
+}
+
+// The slice of a slot, for a report of what begins in it; 0 beyond the primary arena.
+MALLOW_INLINE uintptr_t heap_slice_of(const struct heap_shared *shared, const struct slab *slab) {
+    const struct arena *const arena = &shared->arenas->primary;
+    return arena_has_slab(arena, slab)
+               ? arena->base + (arena_slice_of(arena, slab) << MALLOW_SLICE_SHIFT)
+               : 0;
 }
 
 // Handles one slab that was posted to this heap.
@@ -252,7 +277,7 @@ static void heap_handle_post(struct heap *heap, struct slab *slab, struct slab_r
     const enum heap_hold hold = heap_hold_slab(heap, slab);
     if (hold == HEAP_HOLD_LOST) {
         heap_note_effort(HEAP_EFFORT_POST);
-        (void)heap_route_post(slab, remote); // it has moved since
+        (void)heap_route_post(slab, remote, heap_slice_of(heap->shared, slab)); // it has moved
         return;
     }
     atomic_store_explicit(&remote->posted, 0, memory_order_seq_cst);
@@ -362,8 +387,9 @@ MALLOW_INTERNAL void heap_unclaim_slow(struct heap *heap, int *work) {
     atomic_store_explicit(&heap->state, HEAP_ABANDONED, memory_order_seq_cst);
 }
 
-static MALLOW_NOINLINE void heap_post(struct slab *slab, struct slab_remote *remote) {
-    struct heap *const owner = heap_route_post(slab, remote);
+static MALLOW_NOINLINE void heap_post(struct slab *slab, struct slab_remote *remote,
+                                      uintptr_t address) {
+    struct heap *const owner = heap_route_post(slab, remote, address);
     int work = heap_call_work();
     if (owner != NULL && work > 0 &&
         atomic_load_explicit(&owner->state, memory_order_seq_cst) == HEAP_ABANDONED &&
@@ -379,7 +405,8 @@ static void sort_posts_of(struct heap *heap) {
     while (remote != NULL) {
         struct slab_remote *const next =
             atomic_load_explicit(&remote->next_posted, memory_order_relaxed);
-        heap_post(__atomic_load_n(&remote->slab, __ATOMIC_RELAXED), remote);
+        struct slab *const slab = __atomic_load_n(&remote->slab, __ATOMIC_RELAXED);
+        heap_post(slab, remote, heap_slice_of(heap->shared, slab));
         remote = next;
     }
 }
@@ -402,9 +429,9 @@ static MALLOW_NORETURN MALLOW_COLD void heap_report_remote(const struct slab *sl
 }
 
 static MALLOW_NOINLINE void heap_after_remote_free(struct slab *slab, struct slab_remote *remote,
-                                                   size_t capacity) {
+                                                   size_t capacity, uintptr_t address) {
     if (slab_remote_claim_post(slab, remote)) {
-        heap_post(slab, remote);
+        heap_post(slab, remote, address);
     }
     if (heap_thread.effort == 0 && heap_is_freed_elsewhere(remote, capacity)) {
         heap_release_full(slab, remote);
@@ -413,11 +440,11 @@ static MALLOW_NOINLINE void heap_after_remote_free(struct slab *slab, struct sla
 
 // A call that has done something already leaves a slab that is free now to its owner. No frame.
 static MALLOW_NOINLINE void heap_after_remote(struct slab *slab, struct slab_remote *remote,
-                                              size_t capacity) {
+                                              size_t capacity, uintptr_t address) {
     if (heap_thread.effort == 0) {
-        heap_after_remote_free(slab, remote, capacity);
+        heap_after_remote_free(slab, remote, capacity, address);
     } else if (slab_remote_claim_post(slab, remote)) {
-        (void)heap_route_post(slab, remote);
+        (void)heap_route_post(slab, remote, address);
     }
 }
 
@@ -426,17 +453,19 @@ MALLOW_INTERNAL void heap_free_marked(struct heap_shared *shared, uintptr_t addr
     struct heap_near_place place;
     (void)heap_near_find(shared, address, &place); // the slab may be gone; its slot is where it was
     heap_begin_effort();
-    heap_after_remote(place.slab, heap_near_remote_of(shared, place.slab), capacity);
+    heap_after_remote(place.slab, heap_near_remote_of(shared, place.slab), capacity,
+                      address);
 }
 
 MALLOW_INTERNAL void heap_free_live(struct slab *slab, struct slab_remote *remote, size_t index) {
     size_t capacity;
+    const uintptr_t address = slab->start_address + index * slab->block_bytes;
     const enum heap_near near = heap_near_mark(slab, remote, index, &capacity);
     if (unlikely(near == HEAP_NEAR_NOT)) {
         heap_report_remote(slab, index);
     }
     if (near == HEAP_NEAR_MARKED) {
-        heap_after_remote(slab, remote, capacity);
+        heap_after_remote(slab, remote, capacity, address);
     }
 }
 

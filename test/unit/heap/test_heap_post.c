@@ -4,6 +4,7 @@
 #include <limits.h>
 #include <pthread.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "heap/heap_fast.h"
 #include "heap_world.h"
@@ -251,8 +252,40 @@ CASE(no_post_is_lost_while_they_are_sorted) {
     heap_world_check(&world, heap);
 }
 
+// Two threads free a block at the same time: the slab is given up when the first is through, and
+// the second has looked before that.
+static void free_in_a_slab_just_given_up(void *argument) {
+    (void)argument;
+    struct slab *const slab = heap_fast_slab(heap, allocate());
+    struct slab_remote *const remote = arena_remote_of(&world.arena.arenas, slab);
+    alarm(20);
+    slab_set_owner(slab, 0);
+    __atomic_store_n(&slab->kind, SLAB_NONE, __ATOMIC_RELEASE);
+    heap_free_live(slab, remote, 0);
+}
+
+// The same, where a post of the slab was on its way: whoever handles that finds out.
+static void handle_a_post_of_a_slab_given_up(void *argument) {
+    (void)argument;
+    const uintptr_t block = allocate();
+    struct slab *const slab = heap_fast_slab(heap, block);
+    int work = INT_MAX;
+    heap_world_free_elsewhere(&world, block);
+    alarm(20);
+    slab_clear(slab);
+    (void)heap_drain_one(heap, &work, true);
+}
+
+CASE(a_second_free_that_comes_as_the_slab_is_given_up_is_told) {
+    const char *const words = "another thread freed this block as well";
+    assert_true(unit_dies(free_in_a_slab_just_given_up, NULL, words));
+    assert_true(unit_dies(handle_a_post_of_a_slab_given_up, NULL, words));
+}
+
 int main(void) {
     const struct CMUnitTest cases[] = {
+        cmocka_unit_test_setup_teardown(a_second_free_that_comes_as_the_slab_is_given_up_is_told,
+                                        begin, end),
         cmocka_unit_test_setup_teardown(a_full_slab_is_nobodys_only_while_no_fork_can_be, begin,
                                         end),
         cmocka_unit_test_setup_teardown(
