@@ -5,12 +5,14 @@
 //          enough for; so there are never more than were once needed at a time, of each size.
 #include "arena/arena.h"
 
-// Sets or clears the address map's entries of a secondary arena.
-static bool arena_register(struct arena_set *set, const struct arena *arena, uintptr_t value) {
-    const size_t bytes = arena->slice_count << MALLOW_SLICE_SHIFT;
+// Sets or clears the address map's entries of a secondary arena, of slices from `first` on.
+static bool arena_register(struct arena_set *set, const struct arena *arena, size_t first,
+                           uintptr_t value) {
+    const size_t bytes = arena->limit_slices << MALLOW_SLICE_SHIFT;
     bool done = true;
     os_lock_take(&set->map->lock);
-    for (size_t offset = 0; done && offset < bytes; offset += MALLOW_MAP_BYTES) {
+    for (size_t offset = first << MALLOW_SLICE_SHIFT; done && offset < bytes;
+         offset += MALLOW_MAP_BYTES) {
         done = (value == 0 || address_map_prepare_locked(set->map)) &&
                (address_map_set_locked(set->map, arena->base + offset, value) || value == 0);
     }
@@ -68,13 +70,13 @@ MALLOW_INTERNAL struct arena *arena_add_locked(struct arena_set *set) {
         if (arena == NULL) {
             return NULL;
         }
-        if (reserved == ARENA_RESERVED && arena_register(set, arena, (uintptr_t)arena | 1)) {
+        if (reserved == ARENA_RESERVED && arena_register(set, arena, 0, (uintptr_t)arena | 1)) {
             arena->next = set->secondary;
             set->secondary = arena;
             return arena;
         }
         if (reserved == ARENA_RESERVED) {
-            (void)arena_register(set, arena, 0);
+            (void)arena_register(set, arena, 0, 0);
             (void)os_unmap(set->os, arena->base, bytes);
         }
         arena_recycle_locked(set, arena);
@@ -83,6 +85,18 @@ MALLOW_INTERNAL struct arena *arena_add_locked(struct arena_set *set) {
         }
     }
     return NULL;
+}
+
+MALLOW_INTERNAL void arena_shorten_locked(struct arena_set *set, struct arena *arena) {
+    const size_t end = bits_align_up(arena->committed_slices, MALLOW_CHUNK_SLICES);
+    const size_t before = arena->limit_slices;
+    if (end < before) {
+        (void)arena_register(set, arena, end, 0);
+        __atomic_store_n(&arena->limit_slices, end, __ATOMIC_SEQ_CST);
+        arena->mapped_slices = bits_min(arena->mapped_slices, end);
+        (void)os_unmap(set->os, arena->base + (end << MALLOW_SLICE_SHIFT),
+                       (before - end) << MALLOW_SLICE_SHIFT);
+    }
 }
 
 MALLOW_INTERNAL bool arena_forget_notes(struct arena_set *set, struct arena *arena) {
@@ -107,9 +121,9 @@ MALLOW_INTERNAL bool arena_remove_locked(struct arena_set *set, struct arena *ar
     for (unsigned i = 0; i < arena->map.chunk_count; i++) {
         dirty_count += bits_count(chunk_map_chunk(&arena->map, i)->dirty_mask);
     }
-    (void)arena_register(set, arena, 0);
-    if (!os_unmap(set->os, arena->base, arena->slice_count << MALLOW_SLICE_SHIFT)) {
-        (void)arena_register(set, arena, (uintptr_t)arena | 1);
+    (void)arena_register(set, arena, 0, 0);
+    if (!os_unmap(set->os, arena->base, arena->limit_slices << MALLOW_SLICE_SHIFT)) {
+        (void)arena_register(set, arena, 0, (uintptr_t)arena | 1);
         return false;
     }
     if (group_bytes != 0) {

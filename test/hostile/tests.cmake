@@ -21,6 +21,10 @@ foreach(how setrlimit prlimit vfork clone low tight crowd)
     mallow_add(hostile.late_limit_${how} "${hostile}" late_limit ${how})
     set_tests_properties(hostile.late_limit_${how} PROPERTIES ENVIRONMENT "${preload}")
 endforeach()
+# Most of what is there before the limit lies in a secondary arena.
+mallow_add(hostile.late_limit_secondary "${hostile}" late_limit low)
+set_tests_properties(hostile.late_limit_secondary PROPERTIES
+    ENVIRONMENT "${preload};MALLOW_ARENA_RESERVE=2M")
 # CAVEATS.md: a child by a bare clone may wait for ever for a lock that the thread has just held.
 set_tests_properties(hostile.late_limit_clone PROPERTIES ENVIRONMENT "${preload};MALLOW_BACKGROUND=0")
 mallow_preloaded(hostile.bare_children "check;native" hostile/bare_children.c)
