@@ -180,10 +180,11 @@ static uintptr_t thin_take_run_locked(struct thin_set *set, struct thin_slice *s
     return slice->address + index * THIN_UNIT_BYTES;
 }
 
-MALLOW_INTERNAL uintptr_t thin_take_run(struct thin_set *set, unsigned class_index) {
+MALLOW_INTERNAL uintptr_t thin_take_run_charged(struct thin_set *set, unsigned class_index,
+                                                enum os_charge_level level) {
     os_lock_take_here(&set->lock);
     struct thin_slice *const slice =
-        set->available != NULL ? set->available : thin_add_locked(set, OS_CHARGE_SOFT);
+        set->available != NULL ? set->available : thin_add_locked(set, level);
     const uintptr_t address = thin_take_run_locked(set, slice, class_index);
     os_lock_drop_here(&set->lock);
     return address;

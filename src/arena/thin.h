@@ -99,8 +99,14 @@ MALLOW_INTERNAL bool thin_resume(struct thin_set *set, struct thin_unit *unit, s
 MALLOW_INTERNAL uintptr_t thin_take(struct thin_unit *unit, unsigned class_index);
 
 // A block of a class beyond that, of at most THIN_RUN_BYTES_MAX; 0 if there is no run of units for
-// it at hand, or no memory.
-MALLOW_INTERNAL uintptr_t thin_take_run(struct thin_set *set, unsigned class_index);
+// it at hand, or no memory. A slice for it is charged at `level`.
+MALLOW_INTERNAL uintptr_t thin_take_run_charged(struct thin_set *set, unsigned class_index,
+                                                enum os_charge_level level);
+
+MALLOW_INLINE uintptr_t thin_take_run(struct thin_set *set, unsigned class_index) {
+    return thin_take_run_charged(set, class_index, OS_CHARGE_SOFT);
+}
+
 // The same, looked for in some more slices, and out of a new one if need be; 0: no memory.
 MALLOW_INTERNAL uintptr_t thin_take_run_far(struct thin_set *set, unsigned class_index);
 

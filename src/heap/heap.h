@@ -670,6 +670,9 @@ MALLOW_INLINE void heap_note_need(struct heap_shared *shared) {
 // level SPARE.
 MALLOW_INTERNAL struct arena_span heap_take_span_short(struct heap *heap, unsigned slice_count,
                                                        unsigned align_slices);
+// A block of the first of a class, from units of a slice that was refused at level SOFT: gives back
+// what is kept, and tries again up to the hard limit. 0: that is not why, or there is no memory.
+MALLOW_INTERNAL uintptr_t heap_thin_short(struct heap *heap, unsigned class_index);
 // A small block for a thread that has been refused before, from units of a kibibyte, up to the
 // limit itself; 0 if it has not, or there is none.
 MALLOW_INTERNAL uintptr_t heap_take_last(struct heap *heap, size_t size, bool zeroed);

@@ -151,6 +151,28 @@ heap_take_span_short(struct heap *heap, unsigned slice_count, unsigned align_sli
     return span;
 }
 
+// A slab instead would be a slice as well, and for this heap and class alone.
+MALLOW_INTERNAL MALLOW_COLD uintptr_t heap_thin_short(struct heap *heap, unsigned class_index) {
+    struct heap_shared *const shared = heap->shared;
+    uintptr_t address = 0;
+    if (!os_charge_is_short(shared->os, MALLOW_SLICE_BYTES) ||
+        !os_charge_can_fit(shared->os, MALLOW_SLICE_BYTES)) {
+        return 0;
+    }
+    (void)heap_relieve(shared, MALLOW_SLICE_BYTES);
+    heap_note_effort(HEAP_EFFORT_SPAN);
+    if (size_class_bytes(class_index) > THIN_BLOCK_BYTES_MAX) {
+        address = thin_take_run_charged(shared->thins, class_index, OS_CHARGE_HARD);
+    } else if (thin_open_charged(shared->thins, &heap->thin, OS_CHARGE_HARD)) {
+        address = thin_take(&heap->thin, class_index);
+    }
+    if (address != 0) {
+        heap->refused = HEAP_NOT_REFUSED;
+        heap_note_growth(heap, false);
+    }
+    return address;
+}
+
 MALLOW_INTERNAL MALLOW_COLD uintptr_t heap_take_last(struct heap *heap, size_t size, bool zeroed) {
     if (size > THIN_BLOCK_BYTES_MAX || heap->refused != HEAP_REFUSED_SPANS ||
         heap->reserve != NULL) {

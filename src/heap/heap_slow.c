@@ -396,8 +396,11 @@ static uintptr_t heap_allocate_thin(struct heap *heap, unsigned class_index, boo
     if (heap_is_thin_full(heap->shared)) {
         return 0;
     }
-    const uintptr_t address =
+    uintptr_t address =
         is_run ? thin_take_run(thins, class_index) : heap_thin_take(heap, class_index);
+    if (address == 0 && heap_thread.first_effort == 0) {
+        address = heap_thin_short(heap, class_index);
+    }
     if (address == 0) {
         return 0;
     }

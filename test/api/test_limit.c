@@ -161,6 +161,55 @@ static void growing_a_block_above_the_soft_limit_sheds_in_the_same_call(void)
     set("soft_limit", "0");
 }
 
+enum { SMALL_THREADS = 200 };
+static pthread_barrier_t all_hold;
+static pthread_barrier_t may_end;
+
+static void *hold_a_little(void *unused)
+{
+    void *blocks[14];
+    for (size_t i = 0; i < COUNT_OF(blocks); i++) {
+        blocks[i] = mw_malloc((size_t)16 << i % 7);
+        CHECK(blocks[i] != NULL, "malloc");
+    }
+    pthread_barrier_wait(&all_hold);
+    pthread_barrier_wait(&may_end);
+    for (size_t i = 0; i < COUNT_OF(blocks); i++) {
+        mw_free(blocks[i]);
+    }
+    return unused;
+}
+
+// What threads with a few small blocks hold.
+static uint64_t held_by_small_threads(void)
+{
+    pthread_t threads[SMALL_THREADS];
+    pthread_barrier_init(&all_hold, NULL, SMALL_THREADS + 1);
+    pthread_barrier_init(&may_end, NULL, SMALL_THREADS + 1);
+    (void)mw_collect(true);
+    const uint64_t before = limits().held_bytes;
+    for (unsigned i = 0; i < SMALL_THREADS; i++) {
+        CHECK(pthread_create(&threads[i], NULL, hold_a_little, NULL) == 0, "pthread_create");
+    }
+    pthread_barrier_wait(&all_hold);
+    const uint64_t held = limits().held_bytes;
+    pthread_barrier_wait(&may_end);
+    for (unsigned i = 0; i < SMALL_THREADS; i++) {
+        CHECK(pthread_join(threads[i], NULL) == 0, "pthread_join");
+    }
+    return held > before ? held - before : 0;
+}
+
+static void threads_are_as_small_above_the_soft_limit(void)
+{
+    void *const block = mw_malloc(10 * MIB);
+    set("soft_limit", "4M");
+    const uint64_t above = held_by_small_threads();
+    CHECK(above < SMALL_THREADS * 64 * KIB, "%zu KiB", (size_t)above / KIB);
+    set("soft_limit", "0");
+    mw_free(block);
+}
+
 static void *allocate_in_threads(void *unused)
 {
     (void)unused;
@@ -227,6 +276,7 @@ int main(void)
     a_cache_is_shed_before_the_hard_limit_refuses();
     the_soft_limit_sheds_and_refuses_nothing();
     growing_a_block_above_the_soft_limit_sheds_in_the_same_call();
+    threads_are_as_small_above_the_soft_limit();
     eight_threads_shed_one_round_at_a_time();
     in_a_forks_child_shedding_goes_on();
     what_was_taken_off_is_not_called();
