@@ -121,8 +121,10 @@ static bool foreign_libc_is_used(struct process *process) {
     return true;
 }
 
+// The shape last: where it is not asked about, nothing is read that another thread may just unmap,
+// be it by the first free of a huge block of which this is the second.
 static bool foreign_is_libc(struct process *process, uintptr_t address) {
-    return dlsym != NULL && foreign_has_shape(process, address) && foreign_libc_is_used(process);
+    return dlsym != NULL && foreign_libc_is_used(process) && foreign_has_shape(process, address);
 }
 
 // By the name that stays libc's (preload_dlopen.c).

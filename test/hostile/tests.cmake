@@ -45,6 +45,7 @@ set_tests_properties(hostile.shrink_limit PROPERTIES ENVIRONMENT "${preload};MAL
 mallow_preloaded(hostile.parting_in_handler "check;native" hostile/parting_in_handler.c)
 mallow_preloaded(hostile.mappings_used_up "check;native" hostile/mappings_used_up.c)
 mallow_preloaded(hostile.partly_moved "check;native" hostile/partly_moved.c)
+mallow_preloaded(hostile.vanishing "check;native" hostile/vanishing.c)
 mallow_preloaded(hostile.libc_blocks "check;native" hostile/libc_blocks.c)
 mallow_preloaded(hostile.exit_in_handler "check;native" hostile/exit_in_handler.c)
 
