@@ -127,6 +127,7 @@ MALLOW_INTERNAL void api_confinement_begins(size_t limit) {
     huge_confine(&process->huges);
     meta_confine(&process->meta);
     arena_confine(&process->arenas, limit);
+    arena_shorten_secondary(&process->arenas);
     if (process->arenas.primary.header_bytes <= limit / API_HEADER_SHARE ||
         worker_is_barred(&process->worker)) {
         return; // little of it, or a sandbox that may not like a file to be opened

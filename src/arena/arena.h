@@ -443,10 +443,11 @@ MALLOW_INTERNAL bool arena_prepare_locked(struct arena_set *set, struct arena *a
 MALLOW_INTERNAL size_t arena_decommit_locked(struct arena_set *set, struct arena *arena);
 
 // The process may have `limit` bytes of address space from now on: gives back what is reserved of
-// the primary arena and not in use, beyond the share that it would have with such a limit at start,
-// and of the others all that is not.
+// the primary arena and not in use, beyond the share that it would have with such a limit at start.
 // Headers stay, 1/256 of what was reserved: any address may be asked about. A few system calls.
 MALLOW_INTERNAL void arena_confine(struct arena_set *set, size_t limit);
+// The same of the secondary ones: all that lies behind what is committed.
+MALLOW_INTERNAL void arena_shorten_secondary(struct arena_set *set);
 
 // Header slots [first, first + count) of the primary arena, a power of two at a multiple of it:
 // those of all its slices, behind a first one that none of them has.
@@ -467,9 +468,6 @@ MALLOW_INTERNAL struct arena *arena_add_locked(struct arena_set *set);
 
 // How large a new secondary arena is where the process may have `limit` bytes of address space.
 MALLOW_INTERNAL void arena_set_share(struct arena_set *set, size_t limit);
-
-// Gives back the address space of a secondary arena behind what is committed. Lock held.
-MALLOW_INTERNAL void arena_shorten_locked(struct arena_set *set, struct arena *arena);
 
 // Unmaps the blocks of a secondary arena that is wholly free. Lock held.
 MALLOW_INTERNAL bool arena_remove_locked(struct arena_set *set, struct arena *arena);

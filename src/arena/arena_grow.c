@@ -559,9 +559,6 @@ MALLOW_INTERNAL void arena_confine(struct arena_set *set, size_t limit) {
             }
         }
     }
-    for (struct arena *other = set->secondary; other != NULL; other = other->next) {
-        arena_shorten_locked(set, other);
-    }
     os_lock_drop(&set->lock);
 }
 

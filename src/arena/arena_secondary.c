@@ -87,7 +87,7 @@ MALLOW_INTERNAL struct arena *arena_add_locked(struct arena_set *set) {
     return NULL;
 }
 
-MALLOW_INTERNAL void arena_shorten_locked(struct arena_set *set, struct arena *arena) {
+static void arena_shorten_locked(struct arena_set *set, struct arena *arena) {
     const size_t end = bits_align_up(arena->committed_slices, MALLOW_CHUNK_SLICES);
     const size_t before = arena->limit_slices;
     if (end < before) {
@@ -97,6 +97,14 @@ MALLOW_INTERNAL void arena_shorten_locked(struct arena_set *set, struct arena *a
         (void)os_unmap(set->os, arena->base + (end << MALLOW_SLICE_SHIFT),
                        (before - end) << MALLOW_SLICE_SHIFT);
     }
+}
+
+MALLOW_INTERNAL void arena_shorten_secondary(struct arena_set *set) {
+    os_lock_take(&set->lock);
+    for (struct arena *arena = set->secondary; arena != NULL; arena = arena->next) {
+        arena_shorten_locked(set, arena);
+    }
+    os_lock_drop(&set->lock);
 }
 
 MALLOW_INTERNAL bool arena_forget_notes(struct arena_set *set, struct arena *arena) {
