@@ -136,7 +136,9 @@ static void *calls_resize(struct mw_heap *heap, void *block, struct calls_wish w
     }
     if (wish.zeroed) {
         const size_t after = api_usable_size(kept, "realloc");
-        const size_t stale = mapped_before != 0 ? bits_min(after, mapped_before) : after;
+        const size_t stale = mapped_before != 0 && !found.huge->extended
+                                 ? bits_min(after, mapped_before)
+                                 : after;
         api_zero_resized(kept, found.usable_bytes, stale, wish.size);
     }
     if (found.kind >= HEAP_BLOCK_LARGE && heap_own_grows(own)) {

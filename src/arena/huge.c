@@ -126,6 +126,14 @@ struct huge_request {
 
 static const struct huge_mapping huge_no_mapping = {0, 0, HUGE_ONE};
 
+// Larger zeroed blocks have fresh pages.
+#define HUGE_CLEAR_BYTES_MAX ((size_t)32 << 20)
+enum {
+    HUGE_CLEAR_LOOKS = 8,      // pages by which a range is judged
+    HUGE_CLEAR_ZEROS_MAX = 2,  // of a dense one, so many may read as zero
+    HUGE_CLEAR_WORD = 200,     // the word of a page that is looked at besides the first two
+};
+
 // The ends of larger ones are worth the calls that cut them off: the kernel may charge them.
 #define HUGE_ALIGN_ENDS_MAX ((size_t)64 << 20)
 
@@ -183,18 +191,57 @@ static struct huge_mapping huge_map_fresh_locked(struct huge_set *set,
     return mapping;
 }
 
+// Whether most pages of a range seem to have been written: a few are looked at. What the program
+// has never touched reads as zero, and is not resident for being read.
+static bool huge_is_dense(const struct huge_set *set, uintptr_t address, size_t bytes) {
+    const size_t step = bits_align_down(bytes / HUGE_CLEAR_LOOKS, set->os->page_bytes);
+    unsigned zeros = 0;
+    for (unsigned i = 0; i < HUGE_CLEAR_LOOKS && zeros <= HUGE_CLEAR_ZEROS_MAX; i++) {
+        const uint64_t *const words = (const uint64_t *)(address + i * step);
+        zeros += (words[0] | words[1] | words[HUGE_CLEAR_WORD]) == 0;
+    }
+    return zeros <= HUGE_CLEAR_ZEROS_MAX;
+}
+
+// A mapping for a zeroed request, of which the first `dirty` bytes are to be cleared. Fresh pages
+// are zero already and cost nothing until they are touched; but if all are touched, to clear kept
+// ones takes a tenth of the time. So a piece serves that was written whole, and is likely to be so
+// again. Not where fresh pages are huge ones.
+static MALLOW_NOINLINE struct huge_mapping huge_map_zeroed_locked(
+    struct huge_set *set, const struct huge_request *request, size_t *dirty) {
+    struct huge_cache *const cache = &set->cache;
+    const size_t mapped_bytes = request->mapped_bytes;
+    unsigned piece = HUGE_INDEX_NONE;
+    size_t growth = mapped_bytes;
+    if (mapped_bytes <= HUGE_CLEAR_BYTES_MAX && !huge_cache_is_broad(cache) &&
+        cache->room.huge_from == 0) {
+        growth = huge_cache_growth_whole(cache, mapped_bytes, &piece);
+    }
+    if (piece == HUGE_INDEX_NONE ||
+        !huge_is_dense(set, cache->pieces[piece].address, mapped_bytes - growth)) {
+        huge_cache_unlearn(cache, mapped_bytes);
+        return huge_map_fresh_locked(set, request, 0);
+    }
+    if (!huge_charge_locked(set, growth, request->level)) {
+        return huge_no_mapping;
+    }
+    const struct huge_mapping mapping =
+        huge_cache_take_whole(cache, mapped_bytes, piece, set->live_bytes);
+    *dirty = mapping.address != 0 ? mapped_bytes - growth : 0;
+    return mapping.address != 0 ? mapping : huge_map_fresh_locked(set, request, growth);
+}
+
 // A mapping for a request, from the cache where that helps.
 static struct huge_mapping huge_map_locked(struct huge_set *set,
-                                           const struct huge_request *request) {
+                                           const struct huge_request *request,
+                                           size_t *dirty) {
     const size_t mapped_bytes = request->mapped_bytes;
-    // Fresh pages are zero already, and cost nothing until they are touched.
-    if (request->zeroed) {
-        huge_cache_unlearn(&set->cache, mapped_bytes);
-    }
     if (request->alignment > set->os->page_bytes) {
+        if (request->zeroed) {
+            huge_cache_unlearn(&set->cache, mapped_bytes);
+        }
         return huge_map_aligned_locked(set, request);
     }
-    size_t growth = 0;
     if (unlikely(set->refused)) { // by a call that may make no second one: fresh pages are at hand
         set->refused = false;
         if (huge_cache_has_fresh(&set->cache, mapped_bytes)) {
@@ -203,19 +250,17 @@ static struct huge_mapping huge_map_locked(struct huge_set *set,
                        : huge_no_mapping;
         }
     }
-    if (!request->zeroed) {
-        struct huge_choice choice;
-        growth = huge_cache_growth(&set->cache, mapped_bytes, &choice);
-        if (!huge_charge_locked(set, growth, request->level)) {
-            return huge_no_mapping;
-        }
-        const struct huge_mapping mapping =
-            huge_cache_take(&set->cache, mapped_bytes, choice, set->live_bytes);
-        if (mapping.address != 0) {
-            return mapping;
-        }
+    if (request->zeroed) {
+        return huge_map_zeroed_locked(set, request, dirty);
     }
-    return huge_map_fresh_locked(set, request, growth);
+    struct huge_choice choice;
+    const size_t growth = huge_cache_growth(&set->cache, mapped_bytes, &choice);
+    if (!huge_charge_locked(set, growth, request->level)) {
+        return huge_no_mapping;
+    }
+    const struct huge_mapping mapping =
+        huge_cache_take(&set->cache, mapped_bytes, choice, set->live_bytes);
+    return mapping.address != 0 ? mapping : huge_map_fresh_locked(set, request, growth);
 }
 
 // Registers a block that begins at `address` in `mapping`.
@@ -246,12 +291,13 @@ MALLOW_INTERNAL uintptr_t huge_take_charged(struct huge_set *set, size_t bytes, 
         return 0;
     }
     uintptr_t address = 0;
+    size_t dirty = 0;
     os_lock_take_here(&set->map->lock);
     struct huge *const record =
         address_map_prepare_locked(set->map) ? huge_record_take_locked(set) : NULL;
     if (record != NULL) {
         const struct huge_request request = {mapped_bytes, alignment, zeroed, level};
-        const struct huge_mapping mapping = huge_map_locked(set, &request);
+        const struct huge_mapping mapping = huge_map_locked(set, &request, &dirty);
         if (mapping.address == 0) {
             huge_record_give_locked(set, record);
         } else {
@@ -261,6 +307,10 @@ MALLOW_INTERNAL uintptr_t huge_take_charged(struct huge_set *set, size_t bytes, 
         huge_settle_charge_locked(set);
     }
     os_lock_drop_here(&set->map->lock);
+    if (unlikely(dirty != 0) && address != 0) {
+        const size_t usable_bytes = bits_align_up(bytes, set->os->page_bytes);
+        __builtin_memset((void *)address, 0, bits_min(dirty, usable_bytes));
+    }
     return address;
 }
 
@@ -458,6 +508,29 @@ static uintptr_t huge_remap_locked(struct huge_set *set, struct huge *huge, size
     return moved != 0 ? now : 0;
 }
 
+// Grows a block by what is kept of the pages behind it: their faults and a call are saved, and the
+// kernel, which would find the place taken, need not move the block.
+static uintptr_t huge_extend_locked(struct huge_set *set, struct huge *huge, size_t total_bytes) {
+    const struct huge_mapping block = {huge->map_address, huge->mapped_bytes, huge->parts};
+    const struct huge_mapping behind =
+        huge_cache_take_behind(&set->cache, block, total_bytes, set->live_bytes);
+    if (behind.address == 0) {
+        return 0;
+    }
+    huge->parts = huge_parts_of(huge->parts, behind.parts);
+    huge->extended = true;
+    return huge->address;
+}
+
+static uintptr_t huge_change_locked(struct huge_set *set, struct huge *huge, size_t total_bytes,
+                                    bool may_move) {
+    huge->extended = false;
+    const uintptr_t address = total_bytes > huge->mapped_bytes
+                                  ? huge_extend_locked(set, huge, total_bytes)
+                                  : 0;
+    return address != 0 ? address : huge_remap_locked(set, huge, total_bytes, may_move);
+}
+
 MALLOW_INTERNAL uintptr_t huge_resize_charged(struct huge_set *set, struct huge *huge,
                                               size_t bytes, bool may_move,
                                               enum os_charge_level level) {
@@ -481,7 +554,7 @@ MALLOW_INTERNAL uintptr_t huge_resize_charged(struct huge_set *set, struct huge 
                          os_allowance_take(huge->allowance, OS_CHARGE_HARD, growth);
         address = may && address_map_prepare_locked(set->map) &&
                           huge_charge_locked(set, growth, level)
-                      ? huge_remap_locked(set, huge, total_bytes, may_move)
+                      ? huge_change_locked(set, huge, total_bytes, may_move)
                       : 0;
         if (unlikely(huge->allowance != NULL) && may) {
             const size_t held = address != 0 ? total_bytes : huge->mapped_bytes;

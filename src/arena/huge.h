@@ -22,6 +22,7 @@ struct huge {
     size_t usable_bytes;    // from address on
     enum huge_parts parts;  // of the mapping
     bool broad;             // where faults make huge pages
+    bool extended;          // in place, by pages that were kept: beyond what it was, it is not zero
     _Atomic(uintptr_t) *place; // of its entry in the address map; NULL while the record is free
     struct huge *next;      // free records; or live ones, for naming interior pointers
     struct huge *previous;
@@ -124,8 +125,9 @@ MALLOW_INTERNAL void huge_set_allowance(struct huge_set *set, uintptr_t address,
 // Frees every block under an allowance, with a system call each at most.
 MALLOW_INTERNAL void huge_give_allowance(struct huge_set *set, const struct os_charge *allowance);
 
-// Resizes a live block by the kernel, in one call; its address, or 0 (and all is as it was). A
-// block made up of pieces of the cache can be cut, not grown.
+// Resizes a live block: by pages of the cache that lie behind it, or by the kernel, in one call;
+// its address, or 0 (and all is as it was). A block made up of pieces of the cache can be cut, not
+// grown. `extended` says by which.
 MALLOW_INTERNAL uintptr_t huge_resize_charged(struct huge_set *set, struct huge *huge,
                                               size_t bytes, bool may_move,
                                               enum os_charge_level level);

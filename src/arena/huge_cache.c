@@ -83,11 +83,6 @@ static void huge_cache_set_piece(struct huge_cache *cache, unsigned number,
     huge_index_add(cache->index, piece, number);
 }
 
-// What two ranges side by side are together.
-static enum huge_parts huge_parts_of(enum huge_parts a, enum huge_parts b) {
-    return a == HUGE_SEVERAL || b == HUGE_SEVERAL ? HUGE_SEVERAL : HUGE_JOINED;
-}
-
 // Makes a piece one with a range that begins where it ends.
 static void huge_cache_append(struct huge_cache *cache, unsigned number,
                               struct huge_mapping range) {
@@ -258,7 +253,8 @@ static bool huge_room_move(struct huge_cache *cache, unsigned index) {
 // The front of the room, of which `bytes` bytes are left; the last of them may be fresh.
 static struct huge_mapping huge_room_cut(struct huge_cache *cache, size_t bytes) {
     struct huge_room *const room = &cache->room;
-    const struct huge_mapping part = {room->front, bytes, HUGE_SEVERAL};
+    const struct huge_mapping part = {room->front, bytes,
+                                      room->front < room->whole_from ? HUGE_SEVERAL : HUGE_ONE};
     huge_cache_less(cache, bits_min(bytes, huge_cache_gathered(cache)));
     room->front += bytes;
     room->tail = bits_max(room->tail, room->front);
@@ -432,8 +428,10 @@ static struct huge_mapping huge_cache_grow(struct huge_cache *cache, unsigned in
     return (struct huge_mapping){address, bytes, HUGE_ONE};
 }
 
-static void huge_cache_learn(struct huge_cache *cache, size_t bytes, size_t live_bytes) {
-    if (likely(!cache->regret) || cache->bytes >= bytes) {
+// A request, for which `kept` bytes were of use.
+MALLOW_INLINE void huge_cache_learn(struct huge_cache *cache, size_t bytes, size_t kept,
+                                    size_t live_bytes) {
+    if (likely(!cache->regret) || kept >= bytes) {
         return;
     }
     const size_t bound = huge_cache_bound(cache, live_bytes);
@@ -480,7 +478,10 @@ static struct huge_mapping huge_cache_take_gathered(struct huge_cache *cache, si
 // together saves the faults of the pages that were there, and is copied where it grows: a large
 // block is not, for the sake of a few. `best`: bytes of the best piece.
 static bool huge_cache_uses_room(const struct huge_cache *cache, size_t bytes, size_t best) {
-    return cache->bytes > 0 && bytes >= HUGE_GATHER_BLOCK_BYTES_MIN &&
+    if (bytes < HUGE_GATHER_BLOCK_BYTES_MIN) { // of one mapping, and without fresh pages
+        return huge_cache_gathered(cache) >= bytes && cache->room.front >= cache->room.whole_from;
+    }
+    return cache->bytes > 0 &&
            cache->room.end - cache->room.front >= bytes &&
            (bytes < HUGE_WHOLE_BYTES ||
             huge_cache_gathered(cache) + best >= bytes / HUGE_WHOLE_SHARE);
@@ -499,13 +500,16 @@ MALLOW_INTERNAL size_t huge_cache_growth(const struct huge_cache *cache, size_t 
 MALLOW_INTERNAL struct huge_mapping huge_cache_take(struct huge_cache *cache, size_t bytes,
                                                     struct huge_choice choice, size_t live_bytes) {
     const unsigned piece = choice.piece;
-    huge_cache_learn(cache, bytes, live_bytes);
+    const bool apart = bytes >= HUGE_GATHER_BLOCK_BYTES_MIN; // may be put together of all there is
     if (piece != HUGE_INDEX_NONE) {
         if (cache->pieces[piece].bytes >= bytes) {
             return huge_cache_cut(cache, piece, bytes);
         }
-        huge_cache_miss(cache);
+        if (apart) {
+            huge_cache_miss(cache);
+        }
     }
+    huge_cache_learn(cache, bytes, apart ? cache->bytes : choice.gathers ? bytes : 0, live_bytes);
     if (choice.gathers) {
         return huge_cache_take_gathered(cache, bytes, piece);
     }
@@ -513,6 +517,50 @@ MALLOW_INTERNAL struct huge_mapping huge_cache_take(struct huge_cache *cache, si
         return huge_cache_grow(cache, piece, bytes);
     }
     return (struct huge_mapping){0, 0, HUGE_ONE};
+}
+
+MALLOW_INTERNAL size_t huge_cache_growth_whole(const struct huge_cache *cache, size_t bytes,
+                                               unsigned *piece) {
+    const unsigned best = cache->count > 0 ? huge_cache_best(cache, bytes) : HUGE_INDEX_NONE;
+    const bool serves =
+        best != HUGE_INDEX_NONE &&
+        (cache->pieces[best].bytes >= bytes || cache->pieces[best].parts != HUGE_SEVERAL);
+    *piece = serves ? best : HUGE_INDEX_NONE;
+    return bytes - (serves ? bits_min(bytes, cache->pieces[best].bytes) : 0);
+}
+
+MALLOW_INTERNAL struct huge_mapping huge_cache_take_whole(struct huge_cache *cache, size_t bytes,
+                                                          unsigned piece, size_t live_bytes) {
+    const size_t kept = cache->pieces[piece].bytes;
+    huge_cache_learn(cache, bytes, kept, live_bytes);
+    return kept >= bytes ? huge_cache_cut(cache, piece, bytes)
+                         : huge_cache_grow(cache, piece, bytes);
+}
+
+MALLOW_INTERNAL struct huge_mapping huge_cache_take_behind(struct huge_cache *cache,
+                                                           struct huge_mapping block,
+                                                           size_t total_bytes, size_t live_bytes) {
+    const size_t bytes = total_bytes - block.bytes;
+    const unsigned number =
+        cache->count > 0
+            ? huge_index_starting(cache->index, cache->pieces, block.address + block.bytes)
+            : HUGE_INDEX_NONE;
+    if (number == HUGE_INDEX_NONE || cache->pieces[number].bytes < bytes ||
+        cache->pieces[number].parts == HUGE_SEVERAL) { // or the block could not grow again
+        huge_cache_learn(cache, total_bytes, 0, live_bytes);
+        return (struct huge_mapping){0, 0, HUGE_ONE};
+    }
+    struct huge_mapping piece = cache->pieces[number];
+    if (piece.bytes == bytes) {
+        return huge_cache_remove(cache, number);
+    }
+    // However small the rest is: the block is likely to grow on.
+    const struct huge_mapping rest = huge_rest(piece, bytes);
+    huge_index_begin_at(cache->index, piece, rest.address, number);
+    cache->pieces[number] = rest;
+    huge_cache_less(cache, bytes);
+    piece.bytes = bytes;
+    return piece;
 }
 
 MALLOW_INTERNAL struct huge_mapping huge_cache_take_fresh(struct huge_cache *cache, size_t bytes) {

@@ -26,8 +26,8 @@
 //
 // How much is kept is learnt: little at first; twice as much, or what was asked for, each time that
 // a mapping has to be made after one was given back. A steady program soon gives none back; one
-// that frees a large block once keeps no memory for it. Requests for zeroed memory take fresh
-// pages, so what they ask for is unlearnt.
+// that frees a large block once keeps no memory for it. Very large requests for zeroed memory take
+// fresh pages, so what they ask for is unlearnt.
 #ifndef MALLOW_ARENA_HUGE_CACHE_H
 #define MALLOW_ARENA_HUGE_CACHE_H
 
@@ -87,11 +87,25 @@ struct huge_choice {
 MALLOW_INTERNAL size_t huge_cache_growth(const struct huge_cache *cache, size_t bytes,
                                          struct huge_choice *choice);
 
+// The same for a block that is to be cleared, out of the piece alone: a good one, or none.
+MALLOW_INTERNAL size_t huge_cache_growth_whole(const struct huge_cache *cache, size_t bytes,
+                                               unsigned *piece);
+
 // A mapping of `bytes` bytes with contents of any kind, out of what huge_cache_growth has chosen;
 // address 0 if the cache cannot help, and the kernel has not been entered. `live_bytes` is what is
 // live besides.
 MALLOW_INTERNAL struct huge_mapping huge_cache_take(struct huge_cache *cache, size_t bytes,
                                                     struct huge_choice choice, size_t live_bytes);
+
+// The same out of the piece that huge_cache_growth_whole has chosen.
+MALLOW_INTERNAL struct huge_mapping huge_cache_take_whole(struct huge_cache *cache, size_t bytes,
+                                                          unsigned piece, size_t live_bytes);
+
+// What a block needs to become one of `total_bytes` in place: the beginning of the piece behind it,
+// with contents of any kind. Address 0: there is none, or too little; that is learnt from.
+MALLOW_INTERNAL struct huge_mapping huge_cache_take_behind(struct huge_cache *cache,
+                                                           struct huge_mapping block,
+                                                           size_t total_bytes, size_t live_bytes);
 
 // Fresh pages from the address space of a room, which is made if there is none: so that calls have
 // their system call to spare for something else. Address 0: none to be had, or not without one.

@@ -25,6 +25,11 @@ enum huge_parts {
     HUGE_SEVERAL, // may be several
 };
 
+// What two ranges side by side are together.
+MALLOW_INLINE enum huge_parts huge_parts_of(enum huge_parts a, enum huge_parts b) {
+    return a == HUGE_SEVERAL || b == HUGE_SEVERAL ? HUGE_SEVERAL : HUGE_JOINED;
+}
+
 struct huge_mapping {
     uintptr_t address;
     size_t bytes;

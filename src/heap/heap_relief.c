@@ -236,6 +236,9 @@ MALLOW_INTERNAL uintptr_t heap_huge_resize(struct heap_shared *shared, struct hu
         address = huge_resize_charged(shared->huges, huge, size, may_move, OS_CHARGE_HARD);
     }
     if (address != 0) { // else the block moves
+        if (huge->extended) { // in place of a system call, after which no more is done
+            heap_note_effort(MALLOW_CALL_EFFORT);
+        }
         heap_make_way(shared, HEAP_KIND_HUGE);
     }
     return address;

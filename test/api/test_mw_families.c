@@ -93,6 +93,27 @@ static void rezalloc_and_recalloc_keep_tails_zero(void **state)
     }
 }
 
+static void recalloc_zeroes_what_a_block_of_many_pages_grows_into(void **state)
+{
+    (void)state;
+    for (int round = 0; round < 20; round++) {
+        unsigned char *const dirty = mw_malloc(7 * MIB); // pages to grow into, in place
+        memset(dirty, 0xdd, 7 * MIB);
+        mw_free(dirty);
+        size_t size = 5 * MIB / 4;
+        unsigned char *block = round % 2 == 0 ? mw_malloc(size) : mw_calloc(1, size);
+        memset(block, 0x5a, size);
+        while (size < 6 * MIB) {
+            const size_t next = size + 100000;
+            block = mw_recalloc(block, next, 1);
+            assert_int_equal(nonzero_at(block + size, next - size), next - size);
+            memset(block + size, 0x5a, next - size);
+            size = next;
+        }
+        mw_free(block);
+    }
+}
+
 static void rezalloc_of_null_allocates_zeroed(void **state)
 {
     (void)state;
@@ -264,6 +285,7 @@ int main(void)
         cmocka_unit_test(expand_works_in_place_or_not_at_all),
         cmocka_unit_test(try_realloc_aligned_refuses_an_unaligned_block),
         cmocka_unit_test(rezalloc_and_recalloc_keep_tails_zero),
+        cmocka_unit_test(recalloc_zeroes_what_a_block_of_many_pages_grows_into),
         cmocka_unit_test(rezalloc_of_null_allocates_zeroed),
         cmocka_unit_test(small_calls_serve_every_small_size),
         cmocka_unit_test(counted_calls_check_the_product),

@@ -1,0 +1,142 @@
+// SPDX-License-Identifier: MIT
+// Huge blocks: whose pages are used again, by what programs do in a row.
+#include "arena/huge.h"
+
+#include "world.h"
+
+static struct arena_world world;
+static struct huge_set huges;
+static struct huge_set *const set = &huges;
+
+enum { KIB = 1 << 10, MIB = 1 << 20, CACHE_LIMIT = 32 * MIB };
+
+static int begin(void **state) {
+    (void)state;
+    memset(&huges, 0, sizeof huges);
+    arena_world_begin(&world);
+    huge_set_init(set, &world.os, &world.meta, &world.map, CACHE_LIMIT);
+    assert_true(address_map_prepare_locked(&world.map)); // as by the first huge block of a process
+    return 0;
+}
+
+static int end(void **state) {
+    (void)state;
+    while (set->live != NULL) {
+        (void)huge_give(set, set->live->address, true);
+    }
+    (void)huge_purge_all(set);
+    arena_world_end(&world);
+    return 0;
+}
+
+static struct {
+    size_t fresh, written; // pages
+} touched;
+
+// Writes each page; how many of them nobody has written before.
+static void touch(uintptr_t address, size_t from, size_t bytes) {
+    for (size_t offset = from; offset < bytes; offset += world.os.page_bytes) {
+        unsigned char *const page = (unsigned char *)(address + offset);
+        touched.fresh += *page == 0;
+        touched.written++;
+        *page = 1;
+    }
+}
+
+static size_t some_size(unsigned *seed) {
+    *seed = *seed * 1103515245U + 12345U;
+    return 1200 * KIB + (*seed >> 8) % (2800 * KIB);
+}
+
+CASE(blocks_below_four_mib_of_any_sizes_have_the_pages_of_those_before) {
+    unsigned seed = 1;
+    for (unsigned i = 0; i < 600; i++) {
+        if (i == 100) {
+            touched.fresh = 0;
+            touched.written = 0;
+        }
+        const size_t bytes = some_size(&seed);
+        const uintptr_t block = huge_take(set, bytes, 1, false);
+        assert_true(block != 0);
+        touch(block, 0, bytes);
+        assert_true(huge_give(set, block, true));
+    }
+    assert_true(touched.fresh < touched.written / 4);
+}
+
+CASE(a_zeroed_block_has_the_pages_of_one_that_was_written_whole) {
+    for (unsigned i = 0; i < 10; i++) {
+        const uint64_t maps = world.os.map_count;
+        const uintptr_t block = huge_take(set, 3 * MIB, 1, true);
+        assert_true(unit_is_all((const void *)block, 0, 3 * MIB));
+        assert_true(i < 4 || world.os.map_count == maps);
+        memset((void *)block, 0x5a, 3 * MIB);
+        assert_true(huge_give(set, block, true));
+    }
+}
+
+CASE(after_one_that_was_hardly_written_it_has_fresh_pages) {
+    set->cache.worth = CACHE_LIMIT;
+    for (unsigned i = 0; i < 10; i++) {
+        const uint64_t maps = world.os.map_count;
+        const uintptr_t block = huge_take(set, 3 * MIB, 1, true);
+        assert_int_equal(world.os.map_count, maps + 1);
+        *(unsigned char *)block = 1;
+        assert_true(huge_give(set, block, true));
+    }
+}
+
+CASE(a_block_grows_into_kept_pages_behind_it) {
+    set->cache.worth = CACHE_LIMIT;
+    const uintptr_t large = huge_take(set, 6 * MIB, 1, false);
+    memset((void *)large, 0x5a, 6 * MIB);
+    assert_true(huge_give(set, large, true));
+    const uintptr_t block = huge_take(set, 2 * MIB, 1, false);
+    assert_int_equal(block, large);
+    const uint64_t entries = os_entries(&world.os);
+    for (size_t bytes = 2 * MIB + 4 * KIB; bytes <= 6 * MIB; bytes += 68 * KIB) {
+        assert_int_equal(huge_resize(set, huge_of(set, block), bytes, true), block);
+        assert_true(huge_of(set, block)->extended);
+        assert_int_equal(set->cache.bytes, 6 * MIB - huge_of(set, block)->mapped_bytes);
+        assert_int_equal(set->charged_bytes, 6 * MIB);
+    }
+    assert_int_equal(os_entries(&world.os), entries);
+    assert_true(unit_is_all((const void *)block, 0x5a, 5 * MIB));
+    const uintptr_t grown = huge_resize(set, huge_of(set, block), 9 * MIB, true);
+    assert_true(grown != 0);
+    assert_false(huge_of(set, grown)->extended); // by the kernel, and moved
+    assert_true(unit_is_all((const void *)grown, 0x5a, 5 * MIB));
+}
+
+CASE(one_that_grows_again_and_again_has_the_pages_of_those_before) {
+    for (unsigned round = 0; round < 40; round++) {
+        if (round == 8) {
+            touched.fresh = 0;
+            touched.written = 0;
+        }
+        size_t bytes = 1100 * KIB;
+        uintptr_t block = huge_take(set, bytes, 1, false);
+        touch(block, 0, bytes);
+        while (bytes < 3 * MIB) {
+            block = huge_resize(set, huge_of(set, block), bytes + 24 * KIB, true);
+            assert_true(block != 0);
+            touch(block, bytes, bytes + 24 * KIB);
+            bytes += 24 * KIB;
+        }
+        assert_true(huge_give(set, block, true));
+    }
+    assert_true(touched.fresh < touched.written / 4);
+}
+
+#define HUGE_CASE(name) cmocka_unit_test_setup_teardown(name, begin, end)
+
+int main(void) {
+    const struct CMUnitTest cases[] = {
+        HUGE_CASE(blocks_below_four_mib_of_any_sizes_have_the_pages_of_those_before),
+        HUGE_CASE(a_zeroed_block_has_the_pages_of_one_that_was_written_whole),
+        HUGE_CASE(after_one_that_was_hardly_written_it_has_fresh_pages),
+        HUGE_CASE(a_block_grows_into_kept_pages_behind_it),
+        HUGE_CASE(one_that_grows_again_and_again_has_the_pages_of_those_before),
+    };
+    return cmocka_run_group_tests(cases, NULL, NULL);
+}
