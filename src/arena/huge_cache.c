@@ -83,6 +83,14 @@ static void huge_cache_set_piece(struct huge_cache *cache, unsigned number,
     huge_index_add(cache->index, piece, number);
 }
 
+// Whether a piece is to be one with what is gathered. Not where the kernel has put a small block
+// right before the room by chance: then no small one could have it, see huge_cache_uses_room.
+MALLOW_INLINE bool huge_cache_precedes(const struct huge_cache *cache, struct huge_mapping piece) {
+    return piece.address + piece.bytes == cache->room.front &&
+           (piece.parts != HUGE_ONE || piece.bytes >= HUGE_GATHER_BLOCK_BYTES_MIN ||
+            piece.address >= cache->room.whole_from);
+}
+
 // Makes a piece one with a range that begins where it ends.
 static void huge_cache_append(struct huge_cache *cache, unsigned number,
                               struct huge_mapping range) {
@@ -90,7 +98,7 @@ static void huge_cache_append(struct huge_cache *cache, unsigned number,
     huge_index_end_at(cache->index, *piece, range.address + range.bytes, number);
     piece->bytes += range.bytes;
     piece->parts = huge_parts_of(piece->parts, range.parts);
-    if (unlikely(piece->address + piece->bytes == cache->room.front)) {
+    if (unlikely(huge_cache_precedes(cache, *piece))) {
         cache->room.front = huge_cache_take_piece(cache, number).address;
     }
 }
@@ -136,7 +144,7 @@ static void huge_cache_keep(struct huge_cache *cache, struct huge_mapping piece)
         huge_cache_append(cache, before, piece);
     } else if (behind != HUGE_INDEX_NONE) {
         huge_cache_prepend(cache, behind, piece);
-    } else if (piece.address + piece.bytes == cache->room.front) {
+    } else if (huge_cache_precedes(cache, piece)) {
         cache->room.front = piece.address; // a block of the room came back before the next one went
     } else {
         huge_index_add(cache->index, piece, huge_cache_add_piece(cache, piece));

@@ -8,7 +8,8 @@
 //          limit and a quarter of what is live, as far as keeping has proved worth it; more only
 //          where the kernel refused munmap, and where a call left it to a later one.
 //          Pieces do not touch each other, nor the gathered range; but for loose ones, which a call
-//          without the time to join them has kept: later ones do, one at a time.
+//          without the time to join them has kept: later ones do, one at a time; and for small
+//          ones that lie before the room.
 //          Every function makes at most one system call, unless the kernel refuses that.
 //
 //   room   | handed out | gathered: pages of freed blocks | address space, no pages yet |
