@@ -122,6 +122,7 @@ struct huge_request {
     size_t alignment;
     bool zeroed;
     enum os_charge_level level;
+    size_t dirty; // so much of what is taken is to be cleared
 };
 
 static const struct huge_mapping huge_no_mapping = {0, 0, HUGE_ONE};
@@ -203,12 +204,12 @@ static bool huge_is_dense(const struct huge_set *set, uintptr_t address, size_t 
     return zeros <= HUGE_CLEAR_ZEROS_MAX;
 }
 
-// A mapping for a zeroed request, of which the first `dirty` bytes are to be cleared. Fresh pages
+// A mapping for a zeroed request, of which the first bytes may have to be cleared. Fresh pages
 // are zero already and cost nothing until they are touched; but if all are touched, to clear kept
 // ones takes a tenth of the time. So a piece serves that was written whole, and is likely to be so
 // again. Not where fresh pages are huge ones.
-static MALLOW_NOINLINE struct huge_mapping huge_map_zeroed_locked(
-    struct huge_set *set, const struct huge_request *request, size_t *dirty) {
+static MALLOW_NOINLINE struct huge_mapping huge_map_zeroed_locked(struct huge_set *set,
+                                                                  struct huge_request *request) {
     struct huge_cache *const cache = &set->cache;
     const size_t mapped_bytes = request->mapped_bytes;
     unsigned piece = HUGE_INDEX_NONE;
@@ -227,31 +228,31 @@ static MALLOW_NOINLINE struct huge_mapping huge_map_zeroed_locked(
     }
     const struct huge_mapping mapping =
         huge_cache_take_whole(cache, mapped_bytes, piece, set->live_bytes);
-    *dirty = mapping.address != 0 ? mapped_bytes - growth : 0;
+    request->dirty = mapping.address != 0 ? mapped_bytes - growth : 0;
     return mapping.address != 0 ? mapping : huge_map_fresh_locked(set, request, growth);
 }
 
 // A mapping for a request, from the cache where that helps.
-static struct huge_mapping huge_map_locked(struct huge_set *set,
-                                           const struct huge_request *request,
-                                           size_t *dirty) {
+static struct huge_mapping huge_map_locked(struct huge_set *set, struct huge_request *request) {
     const size_t mapped_bytes = request->mapped_bytes;
-    if (request->alignment > set->os->page_bytes) {
+    if (unlikely(request->alignment > set->os->page_bytes)) {
         if (request->zeroed) {
             huge_cache_unlearn(&set->cache, mapped_bytes);
         }
         return huge_map_aligned_locked(set, request);
     }
-    if (unlikely(set->refused)) { // by a call that may make no second one: fresh pages are at hand
+    if (unlikely(set->refused)) {
+        // The call may make no second one: fresh pages, mostly at hand, are had at the least cost.
         set->refused = false;
-        if (huge_cache_has_fresh(&set->cache, mapped_bytes)) {
-            return huge_charge_locked(set, mapped_bytes, request->level)
-                       ? huge_cache_take_fresh(&set->cache, mapped_bytes)
-                       : huge_no_mapping;
+        if (!huge_cache_has_fresh(&set->cache, mapped_bytes)) {
+            return huge_map_fresh_locked(set, request, 0);
         }
+        return huge_charge_locked(set, mapped_bytes, request->level)
+                   ? huge_cache_take_fresh(&set->cache, mapped_bytes)
+                   : huge_no_mapping;
     }
-    if (request->zeroed) {
-        return huge_map_zeroed_locked(set, request, dirty);
+    if (unlikely(request->zeroed)) {
+        return huge_map_zeroed_locked(set, request);
     }
     struct huge_choice choice;
     const size_t growth = huge_cache_growth(&set->cache, mapped_bytes, &choice);
@@ -290,14 +291,13 @@ MALLOW_INTERNAL uintptr_t huge_take_charged(struct huge_set *set, size_t bytes, 
     if (mapped_bytes == 0) {
         return 0;
     }
+    struct huge_request request = {mapped_bytes, alignment, zeroed, level, 0};
     uintptr_t address = 0;
-    size_t dirty = 0;
     os_lock_take_here(&set->map->lock);
     struct huge *const record =
         address_map_prepare_locked(set->map) ? huge_record_take_locked(set) : NULL;
     if (record != NULL) {
-        const struct huge_request request = {mapped_bytes, alignment, zeroed, level};
-        const struct huge_mapping mapping = huge_map_locked(set, &request, &dirty);
+        const struct huge_mapping mapping = huge_map_locked(set, &request);
         if (mapping.address == 0) {
             huge_record_give_locked(set, record);
         } else {
@@ -307,9 +307,9 @@ MALLOW_INTERNAL uintptr_t huge_take_charged(struct huge_set *set, size_t bytes, 
         huge_settle_charge_locked(set);
     }
     os_lock_drop_here(&set->map->lock);
-    if (unlikely(dirty != 0) && address != 0) {
+    if (unlikely(zeroed) && request.dirty != 0 && address != 0) {
         const size_t usable_bytes = bits_align_up(bytes, set->os->page_bytes);
-        __builtin_memset((void *)address, 0, bits_min(dirty, usable_bytes));
+        __builtin_memset((void *)address, 0, bits_min(request.dirty, usable_bytes));
     }
     return address;
 }
@@ -487,6 +487,11 @@ static uintptr_t huge_remap_locked(struct huge_set *set, struct huge *huge, size
     const bool grows = total_bytes > huge->mapped_bytes;
     if (grows && huge->parts == HUGE_SEVERAL) {
         return 0; // the kernel would refuse
+    }
+    if (grows && huge->parts == HUGE_JOINED && may_move &&
+        !huge_cache_may_ask(&set->cache, total_bytes)) {
+        set->refused = true; // it might, and a second call would follow
+        return 0;
     }
     const uintptr_t before = huge->address;
     // The entry goes before the mapping does: the moment that its address space is free, another

@@ -46,7 +46,7 @@ struct huge_set {
     uint64_t live_bytes;       // mapped bytes of live blocks
     uint64_t charged_bytes;    // live, late and cached, as charged; more during a call
     unsigned broad_count;      // fresh blocks that could have huge pages by faults
-    bool refused;              // the kernel has just refused to grow a block, which then moves
+    bool refused;              // a block could just not be grown by the kernel, and moves
     size_t raise_bytes;        // live so many, somebody is to look for dense ones
     _Atomic(size_t) kept_bytes; // what the cache holds; written under lock, read by any
 };

@@ -10,6 +10,9 @@
 
 // Smaller pieces are not worth a system call.
 #define HUGE_PIECE_BYTES_MIN ((size_t)1 << 20)
+// But to keep one where there are fewer pieces than this takes none: it lies behind a live block,
+// and becomes a part of what that leaves.
+#define HUGE_COUNT_OF_SMALL (MALLOW_HUGE_CACHE_COUNT / 2)
 // Blocks below this are of one mapping, so that realloc can go on growing them by mremap.
 #define HUGE_GATHER_BLOCK_BYTES_MIN ((size_t)4 << 20)
 // Larger ones are, too, but where this part of them and more has pages already.
@@ -395,8 +398,9 @@ static void huge_cache_gather(struct huge_cache *cache) {
 static struct huge_mapping huge_cache_cut(struct huge_cache *cache, unsigned index, size_t bytes) {
     struct huge_mapping piece = cache->pieces[index];
     const struct huge_mapping rest = huge_rest(piece, bytes);
+    const size_t least = cache->count < HUGE_COUNT_OF_SMALL ? 1 : HUGE_PIECE_BYTES_MIN;
     piece.bytes = bytes;
-    if (rest.bytes >= HUGE_PIECE_BYTES_MIN) {
+    if (rest.bytes >= least) {
         huge_index_begin_at(cache->index, cache->pieces[index], rest.address, index);
         cache->pieces[index] = rest;
         huge_cache_less(cache, bytes);
@@ -417,6 +421,11 @@ static bool huge_cache_may_grow(const struct huge_cache *cache, enum huge_parts 
     const bool refuses = parts != HUGE_ONE && cache->room.torn;
     const bool may_refuse = parts != HUGE_ONE || cache->room.torn;
     return !may_refuse || huge_cache_has_fresh(cache, bytes) || (cache->room.refused && !refuses);
+}
+
+MALLOW_INTERNAL bool huge_cache_may_ask(const struct huge_cache *cache, size_t bytes) {
+    return likely(!cache->room.torn) || bytes >= HUGE_WHOLE_BYTES ||
+           huge_cache_has_fresh(cache, bytes);
 }
 
 // The piece, which is smaller, as a mapping of `bytes` bytes, or fresh pages; address 0: for these

@@ -123,6 +123,11 @@ MALLOW_INLINE bool huge_cache_is_broad(const struct huge_cache *cache) {
     return __atomic_load_n(&cache->broad, __ATOMIC_RELAXED) && !huge_is_limited(cache->os);
 }
 
+// Whether the kernel is to be asked to make a block of joined pieces one of `bytes` bytes: not if
+// it has refused that before, and a block instead would take another call. But a very large one is
+// not copied for that.
+MALLOW_INTERNAL bool huge_cache_may_ask(const struct huge_cache *cache, size_t bytes);
+
 // Whether as many fresh pages of the room are to be had without a system call.
 MALLOW_INLINE bool huge_cache_has_fresh(const struct huge_cache *cache, size_t bytes) {
     const struct huge_room *const room = &cache->room;

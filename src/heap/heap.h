@@ -598,8 +598,8 @@ enum heap_near {
     HEAP_NEAR_MARKED, // its bit is set; heap_free_marked has to follow
 };
 
-// Frees `address` on behalf of a thread whose heap is `heap` (an empty one if it has none). False: it
-// is no address of ours at all. Misuse of one that is ours stops the program.
+// Frees `address` on behalf of a thread whose heap is `heap` (an empty one if it has none). False:
+// it is no address of ours at all. Misuse of one that is ours stops the program.
 MALLOW_INTERNAL bool heap_free(struct heap_shared *shared, struct heap *heap, uintptr_t address);
 
 // Frees a block that the call under way has identified and moved as another thread would, if its

@@ -530,6 +530,9 @@ static MALLOW_NOINLINE uintptr_t heap_allocate_first(struct heap *heap, unsigned
                : heap_allocate_in_slab(heap, class_index, NULL, zeroed, true);
 }
 
+// Smaller huge blocks are not put together.
+#define HEAP_CUT_BYTES_MAX ((size_t)4 << 20)
+
 static uintptr_t heap_huge_allocate(struct heap *heap, size_t size, size_t alignment, bool zeroed) {
     struct heap_shared *const shared = heap->shared;
     const uint64_t entries = os_entries(shared->os);
@@ -552,8 +555,9 @@ static uintptr_t heap_huge_allocate(struct heap *heap, size_t size, size_t align
     }
     if (heap_thread.first_effort == 0) { // else a block moves, and what is next makes way
         heap_make_way(shared, HEAP_KIND_HUGE);
-        if (unlikely(!recorded)) {
-            heap_note_effort(HEAP_EFFORT_LOOK); // one was made: what is owed, a later call gives
+        if (unlikely(!recorded) || size < HEAP_CUT_BYTES_MAX) {
+            // One was made, or a kept piece cut, mostly: what is owed, a later call gives.
+            heap_note_effort(HEAP_EFFORT_LOOK);
         }
     }
     heap_settle(shared, entries);

@@ -64,6 +64,55 @@ CASE(blocks_below_four_mib_of_any_sizes_have_the_pages_of_those_before) {
     assert_true(touched.fresh < touched.written / 4);
 }
 
+CASE(what_is_left_of_a_piece_is_kept_however_small) {
+    set->cache.worth = CACHE_LIMIT;
+    const uintptr_t whole = huge_take(set, 3 * MIB, 1, false);
+    assert_true(huge_give(set, whole, true));
+    const uint64_t entries = os_entries(&world.os);
+    const uintptr_t block = huge_take(set, 3 * MIB - 64 * KIB, 1, false);
+    assert_int_equal(block, whole);
+    assert_int_equal(set->cache.bytes, 64 * KIB);
+    assert_true(huge_give(set, block, true));
+    assert_int_equal(os_entries(&world.os), entries);
+    assert_int_equal(set->cache.count, 1);
+    assert_int_equal(set->cache.pieces[huge_index_best(set->cache.index, set->cache.pieces, MIB)].bytes,
+                     3 * MIB);
+}
+
+// Not where there are many pieces: the places are for larger ones.
+CASE(few_small_pieces_are_kept) {
+    uintptr_t blocks[MALLOW_HUGE_CACHE_COUNT];
+    set->cache.worth = SIZE_MAX;
+    set->cache.limit = SIZE_MAX / 2;
+    for (unsigned i = 0; i < MALLOW_HUGE_CACHE_COUNT; i++) {
+        blocks[i] = huge_take(set, 2 * MIB, 1, false);
+        huge_of(set, blocks[i])->parts = HUGE_SEVERAL;
+    }
+    for (unsigned i = 0; i < MALLOW_HUGE_CACHE_COUNT; i += 2) { // the others keep them apart
+        assert_true(huge_give(set, blocks[i], false));
+    }
+    for (unsigned i = 0; i < MALLOW_HUGE_CACHE_COUNT; i += 2) {
+        (void)huge_take(set, 2 * MIB - 4 * KIB, 1, false);
+    }
+    assert_true(set->cache.count < MALLOW_HUGE_CACHE_COUNT / 2);
+}
+
+// The kernel may refuse, and has before: then there would be a second call, for a block instead.
+CASE(a_block_of_joined_pieces_is_not_asked_for_where_that_would_be_one_call_of_two) {
+    const uintptr_t block = huge_take(set, 2 * MIB, 1, false);
+    struct huge *const huge = huge_of(set, block);
+    huge->parts = HUGE_JOINED;
+    set->cache.room.torn = true;
+    const uint64_t entries = os_entries(&world.os);
+    assert_int_equal(huge_resize(set, huge, 8 * MIB, true), 0);
+    assert_int_equal(os_entries(&world.os), entries);
+    const uintptr_t larger = huge_take(set, 8 * MIB, 1, false); // realloc's second step
+    assert_int_equal(os_entries(&world.os), entries + 1);
+    assert_int_equal(huge->parts, HUGE_JOINED);
+    assert_true(huge_resize(set, huge, 80 * MIB, true) != 0); // too much to be copied
+    assert_true(huge_give(set, larger, true));
+}
+
 CASE(a_zeroed_block_has_the_pages_of_one_that_was_written_whole) {
     for (unsigned i = 0; i < 10; i++) {
         const uint64_t maps = world.os.map_count;
@@ -133,6 +182,9 @@ CASE(one_that_grows_again_and_again_has_the_pages_of_those_before) {
 int main(void) {
     const struct CMUnitTest cases[] = {
         HUGE_CASE(blocks_below_four_mib_of_any_sizes_have_the_pages_of_those_before),
+        HUGE_CASE(what_is_left_of_a_piece_is_kept_however_small),
+        HUGE_CASE(few_small_pieces_are_kept),
+        HUGE_CASE(a_block_of_joined_pieces_is_not_asked_for_where_that_would_be_one_call_of_two),
         HUGE_CASE(a_zeroed_block_has_the_pages_of_one_that_was_written_whole),
         HUGE_CASE(after_one_that_was_hardly_written_it_has_fresh_pages),
         HUGE_CASE(a_block_grows_into_kept_pages_behind_it),
