@@ -175,6 +175,16 @@ impl Filter {
         })
     }
 
+    /// Whether the scope that is wanted begins here.
+    fn is_begun_by(&self, event: &Event, trace: &Trace) -> bool {
+        match (event.operation, &self.scope) {
+            (Operation::ScopeBegin { text }, Some(name)) => {
+                trace.text(text).split('/').any(|part| part == name)
+            }
+            _ => false,
+        }
+    }
+
     fn wants(&self, event: &Event, row: &Row, scope: &str) -> bool {
         let size = row.size.or(row.size_before).unwrap_or(0);
         let born = matches!(event.operation, Operation::Allocate { .. });
@@ -365,10 +375,12 @@ pub fn main(matches: &ArgMatches) -> Result<u8, Failure> {
     } else if !matches.get_flag("head") {
         let mut live = HashMap::new();
         let mut scopes = Scopes::default();
+        let mut has_scope = false;
         while let Some(event) = trace.next() {
             let event = event.map_err(Failure::tool)?;
             let row = Row::of(&event, &mut live);
             scopes.follow(&event);
+            has_scope |= filter.is_begun_by(&event, &trace);
             let scope = match csv || filter.scope.is_some() {
                 true => scopes.path(event.thread, &trace),
                 false => String::new(),
@@ -380,6 +392,13 @@ pub fn main(matches: &ArgMatches) -> Result<u8, Failure> {
                 };
                 writeln!(out, "{text}").map_err(stopped)?;
             }
+        }
+        if let (Some(name), false) = (&filter.scope, has_scope) {
+            out.flush().map_err(stopped)?;
+            return Err(Failure::usage(format!(
+                "option --scope: the trace has no scope {}",
+                name.escape_debug()
+            )));
         }
     }
     out.flush().map_err(stopped)?;

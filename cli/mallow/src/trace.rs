@@ -122,6 +122,11 @@ pub struct Trace {
 }
 
 impl Trace {
+    /// The file.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
     /// Opens a trace; the error names the file.
     pub fn open(path: &Path) -> Result<Trace, String> {
         let named = |text: String| format!("{}: {text}", path.display());

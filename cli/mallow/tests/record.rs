@@ -492,6 +492,7 @@ fn filters_leave_the_records_that_meet_all_of_them() {
         ("--since 2 --until 1.5", "--since is above --until"),
         ("--thread 2", "--thread"),
         ("--scopes --live", "--live"),
+        ("--scope nosuch", "no scope nosuch"),
         ("--head --only free", "--only"),
     ] {
         let words: Vec<&str> = bad.split(' ').collect();

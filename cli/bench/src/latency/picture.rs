@@ -13,8 +13,8 @@ const FLOOR: &str = "floor (no call)";
 const CURVES: [(&str, &str); 9] = [
     ("hot-64", "Hot path, 64 B: ns a pair, 32 timed together"),
     ("call-64", "Hot path, 64 B: single calls"),
-    ("churn-64", "Churn, 64 B, 262,144 live"),
-    ("churn-1024", "Churn, 1 KiB, 262,144 live"),
+    ("churn-64", "Churn, 64 B: a random block replaced"),
+    ("churn-1024", "Churn, 1 KiB: a random block replaced"),
     ("mixed", "Mixed churn, 7 classes"),
     ("pipeline", "Messages of 264 B in bursts"),
     ("order-random", "Freed in random order, 32 together"),

@@ -300,8 +300,11 @@ pub fn replay(pool: &Pool, trace: Trace, limit: u64) -> Result<Outcome, String> 
             ..Outcome::default()
         },
     };
+    let path = trace.path().display().to_string();
     for event in trace {
-        replay.step(event?.operation, limit)?;
+        replay
+            .step(event?.operation, limit)
+            .map_err(|text| format!("{path}: {text}"))?;
     }
     for (id, block) in std::mem::take(&mut replay.live) {
         replay.give_back(&block, id)?;
