@@ -173,11 +173,6 @@ MALLOW_INLINE bool huge_owes(const struct huge_set *set) {
             (uintptr_t)__atomic_load_n(&set->late, __ATOMIC_RELAXED)) != 0;
 }
 
-// Whether the next block needs no new record; relaxed.
-MALLOW_INLINE bool huge_has_record(const struct huge_set *set) {
-    return __atomic_load_n(&set->free_records, __ATOMIC_RELAXED) != NULL;
-}
-
 // Whether there is no place for another piece; relaxed.
 MALLOW_INLINE bool huge_is_full(const struct huge_set *set) {
     return __atomic_load_n(&set->cache.count, __ATOMIC_RELAXED) == MALLOW_HUGE_CACHE_COUNT;

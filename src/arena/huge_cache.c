@@ -398,9 +398,9 @@ static void huge_cache_gather(struct huge_cache *cache) {
 static struct huge_mapping huge_cache_cut(struct huge_cache *cache, unsigned index, size_t bytes) {
     struct huge_mapping piece = cache->pieces[index];
     const struct huge_mapping rest = huge_rest(piece, bytes);
-    const size_t least = cache->count < HUGE_COUNT_OF_SMALL ? 1 : HUGE_PIECE_BYTES_MIN;
     piece.bytes = bytes;
-    if (rest.bytes >= least) {
+    if (rest.bytes >= HUGE_PIECE_BYTES_MIN ||
+        (rest.bytes != 0 && cache->count < HUGE_COUNT_OF_SMALL)) {
         huge_index_begin_at(cache->index, cache->pieces[index], rest.address, index);
         cache->pieces[index] = rest;
         huge_cache_less(cache, bytes);

@@ -530,14 +530,11 @@ static MALLOW_NOINLINE uintptr_t heap_allocate_first(struct heap *heap, unsigned
                : heap_allocate_in_slab(heap, class_index, NULL, zeroed, true);
 }
 
-// Smaller huge blocks are not put together.
-#define HEAP_CUT_BYTES_MAX ((size_t)4 << 20)
-
 static uintptr_t heap_huge_allocate(struct heap *heap, size_t size, size_t alignment, bool zeroed) {
     struct heap_shared *const shared = heap->shared;
     const uint64_t entries = os_entries(shared->os);
     const struct heap_huge_request request = {.alignment = alignment, .zeroed = zeroed};
-    const bool recorded = huge_has_record(shared->huges);
+    const uint64_t used_bytes = meta_used_bytes(shared->meta);
     uintptr_t address = heap_huge_try(shared, size, request, OS_CHARGE_SOFT);
     const bool plenty = address != 0;
     if (unlikely(!plenty)) {
@@ -555,8 +552,8 @@ static uintptr_t heap_huge_allocate(struct heap *heap, size_t size, size_t align
     }
     if (heap_thread.first_effort == 0) { // else a block moves, and what is next makes way
         heap_make_way(shared, HEAP_KIND_HUGE);
-        if (unlikely(!recorded) || size < HEAP_CUT_BYTES_MAX) {
-            // One was made, or a kept piece cut, mostly: what is owed, a later call gives.
+        if (unlikely(meta_used_bytes(shared->meta) != used_bytes)) {
+            // A record was made, or a node of the map: what is owed, a later call gives.
             heap_note_effort(HEAP_EFFORT_LOOK);
         }
     }

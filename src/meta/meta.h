@@ -57,6 +57,11 @@ MALLOW_INLINE bool meta_has(const struct meta *meta, size_t bytes) {
            bits_align_up(bytes, MALLOW_CACHE_LINE);
 }
 
+// Bytes handed out so far; relaxed.
+MALLOW_INLINE uint64_t meta_used_bytes(const struct meta *meta) {
+    return atomic_load_explicit(&meta->used_bytes, memory_order_relaxed);
+}
+
 // Gives back address space that is reserved and not in use. A system call.
 MALLOW_INTERNAL void meta_confine(struct meta *meta);
 
