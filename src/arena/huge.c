@@ -34,7 +34,7 @@ MALLOW_INLINE size_t huge_mapped_bytes(const struct huge_set *set, size_t bytes)
 static struct huge *huge_record_take_locked(struct huge_set *set) {
     struct huge *const record = set->free_records;
     if (record != NULL) {
-        __atomic_store_n(&set->free_records, record->next, __ATOMIC_RELAXED);
+        set->free_records = record->next;
         return record;
     }
     return meta_take(set->meta, sizeof *record);
@@ -43,7 +43,7 @@ static struct huge *huge_record_take_locked(struct huge_set *set) {
 static void huge_record_give_locked(struct huge_set *set, struct huge *record) {
     __atomic_store_n(&record->address, 0, __ATOMIC_RELEASE);
     record->next = set->free_records;
-    __atomic_store_n(&set->free_records, record, __ATOMIC_RELAXED);
+    set->free_records = record;
 }
 
 // Enters a record in the address map, for which memory has been prepared.

@@ -36,7 +36,7 @@ struct huge_set {
     struct meta *meta;
     struct address_map *map;
     struct huge *live;         // list of live records
-    struct huge *free_records; // relaxed reads
+    struct huge *free_records;
     struct huge *late;         // of freed blocks whose mappings are yet to be given; relaxed reads
     size_t late_bytes;         // of these mappings; relaxed reads
     struct huge_cache cache;
