@@ -45,6 +45,15 @@ MALLOW_INTERNAL void *api_reallocate(void *block, size_t size, struct api_layout
 MALLOW_INTERNAL void api_zero_resized(void *block, size_t usable_before, size_t usable_after,
                                       size_t size);
 
+// `usable_after` for that, of a block that had so much mapped if it is a huge one, else 0. Beyond
+// what was mapped the kernel gives zero, unless kept pages came in; between, old contents may
+// linger.
+MALLOW_INLINE size_t api_stale_bytes(const struct heap_block *found, size_t mapped_before,
+                                     size_t usable_after) {
+    return mapped_before != 0 && !found->huge->extended ? bits_min(usable_after, mapped_before)
+                                                        : usable_after;
+}
+
 // In place or NULL, errno kept.
 MALLOW_INTERNAL void *api_expand(void *block, size_t size);
 

@@ -126,7 +126,6 @@ static void *calls_resize(struct mw_heap *heap, void *block, struct calls_wish w
     if (unlikely(wish.size > (size_t)PTRDIFF_MAX)) {
         return calls_overflow(heap);
     }
-    // Beyond what a huge block has mapped the kernel gives zero; between, old contents may linger.
     const size_t mapped_before = found.kind == HEAP_BLOCK_HUGE ? found.huge->mapped_bytes : 0;
     const uint64_t entries = os_entries(own->shared->os);
     heap_begin_effort();
@@ -136,10 +135,8 @@ static void *calls_resize(struct mw_heap *heap, void *block, struct calls_wish w
     }
     if (wish.zeroed) {
         const size_t after = api_usable_size(kept, "realloc");
-        const size_t stale = mapped_before != 0 && !found.huge->extended
-                                 ? bits_min(after, mapped_before)
-                                 : after;
-        api_zero_resized(kept, found.usable_bytes, stale, wish.size);
+        api_zero_resized(kept, found.usable_bytes, api_stale_bytes(&found, mapped_before, after),
+                         wish.size);
     }
     if (found.kind >= HEAP_BLOCK_LARGE && heap_own_grows(own)) {
         api_heap_attend_resized(own, entries);

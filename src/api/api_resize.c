@@ -318,18 +318,14 @@ MALLOW_INLINE void *resize_any(void *block, size_t size, struct api_layout layou
         heap_report_misuse(&process->shared, (uintptr_t)block, "realloc");
         return resize_foreign(process, block, size);
     }
-    // Beyond what a huge block has mapped the kernel gives zero, unless it was extended by kept
-    // pages; between, old contents may linger.
     const size_t mapped_before =
         zeroed && found.kind == HEAP_BLOCK_HUGE ? found.huge->mapped_bytes : 0;
     void *const kept = resize_keep(process, &found, block, size, layout);
     if (kept != NULL) {
         if (zeroed) {
             const size_t after = api_usable_size(kept, "realloc");
-            const size_t stale = mapped_before != 0 && !found.huge->extended
-                                     ? bits_min(after, mapped_before)
-                                     : after;
-            api_zero_resized(kept, found.usable_bytes, stale, size);
+            api_zero_resized(kept, found.usable_bytes,
+                             api_stale_bytes(&found, mapped_before, after), size);
         }
         if (found.kind >= HEAP_BLOCK_LARGE) {
             resize_end(process, entries);

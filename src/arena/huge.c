@@ -529,7 +529,6 @@ static uintptr_t huge_extend_locked(struct huge_set *set, struct huge *huge, siz
 
 static uintptr_t huge_change_locked(struct huge_set *set, struct huge *huge, size_t total_bytes,
                                     bool may_move) {
-    huge->extended = false;
     const uintptr_t address = total_bytes > huge->mapped_bytes
                                   ? huge_extend_locked(set, huge, total_bytes)
                                   : 0;
@@ -541,6 +540,7 @@ MALLOW_INTERNAL uintptr_t huge_resize_charged(struct huge_set *set, struct huge 
                                               enum os_charge_level level) {
     const size_t mapped_bytes = huge_mapped_bytes(set, bytes);
     const size_t lead = huge->address - huge->map_address;
+    huge->extended = false; // by the calls before
     if (mapped_bytes == 0) {
         return 0;
     }

@@ -1,30 +1,12 @@
 // SPDX-License-Identifier: MIT
 // Huge blocks: taking, freeing, resizing, aligning. The cache: see test_huge_cache.c.
-#include "arena/huge.h"
-
-#include "world.h"
-
-static struct arena_world world;
-static struct huge_set huges;
-static struct huge_set *const set = &huges;
+#include "huge_world.h"
 
 enum { MIB = 1 << 20, CACHE_LIMIT = 16 * MIB };
 
 static int begin(void **state) {
     (void)state;
-    memset(&huges, 0, sizeof huges);
-    arena_world_begin(&world);
-    huge_set_init(set, &world.os, &world.meta, &world.map, CACHE_LIMIT);
-    return 0;
-}
-
-static int end(void **state) {
-    (void)state;
-    while (set->live != NULL) {
-        (void)huge_give(set, set->live->address, true);
-    }
-    (void)huge_purge_all(set);
-    arena_world_end(&world);
+    huge_world_begin(CACHE_LIMIT);
     return 0;
 }
 
@@ -222,7 +204,7 @@ CASE(records_are_used_again) {
     assert_int_equal(world.meta.used_bytes, used);
 }
 
-#define HUGE_CASE(name) cmocka_unit_test_setup_teardown(name, begin, end)
+#define HUGE_CASE(name) cmocka_unit_test_setup_teardown(name, begin, huge_world_end)
 
 int main(void) {
     const struct CMUnitTest cases[] = {

@@ -1,14 +1,8 @@
 // SPDX-License-Identifier: MIT
 // Huge blocks: the cache of freed mappings.
-#include "arena/huge.h"
-
 #include <sys/mman.h>
 
-#include "world.h"
-
-static struct arena_world world;
-static struct huge_set huges;
-static struct huge_set *const set = &huges;
+#include "huge_world.h"
 
 enum { MIB = 1 << 20, CACHE_LIMIT = 16 * MIB, APART_MAX = 256 };
 
@@ -20,20 +14,7 @@ static unsigned apart_count;
 static int begin(void **state) {
     (void)state;
     apart_count = 0;
-    memset(&huges, 0, sizeof huges);
-    arena_world_begin(&world);
-    huge_set_init(set, &world.os, &world.meta, &world.map, CACHE_LIMIT);
-    assert_true(address_map_prepare_locked(&world.map)); // as by the first huge block of a process
-    return 0;
-}
-
-static int end(void **state) {
-    (void)state;
-    while (set->live != NULL) {
-        (void)huge_give(set, set->live->address, true);
-    }
-    (void)huge_purge_all(set);
-    arena_world_end(&world);
+    huge_world_begin_later(CACHE_LIMIT);
     return 0;
 }
 
@@ -762,7 +743,7 @@ CASE(much_that_is_cached_raises_work) {
     assert_int_equal(atomic_load(&world.os.work), 1);
 }
 
-#define HUGE_CASE(name) cmocka_unit_test_setup_teardown(name, begin, end)
+#define HUGE_CASE(name) cmocka_unit_test_setup_teardown(name, begin, huge_world_end)
 
 int main(void) {
     const struct CMUnitTest cases[] = {

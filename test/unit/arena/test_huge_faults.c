@@ -5,11 +5,7 @@
 #include <pthread.h>
 
 #include "../smaps.h"
-#include "world.h"
-
-static struct arena_world world;
-static struct huge_set huges;
-static struct huge_set *const set = &huges;
+#include "huge_world.h"
 
 enum { MIB = 1 << 20, BLOCK = 8 * MIB, ENOUGH = 9, CACHE_LIMIT = 16 * MIB };
 
@@ -19,20 +15,7 @@ static unsigned block_count;
 static int begin(void **state) {
     (void)state;
     block_count = 0;
-    memset(&huges, 0, sizeof huges);
-    arena_world_begin(&world);
-    huge_set_init(set, &world.os, &world.meta, &world.map, CACHE_LIMIT);
-    assert_true(address_map_prepare_locked(&world.map)); // as by the first huge block of a process
-    return 0;
-}
-
-static int end(void **state) {
-    (void)state;
-    while (set->live != NULL) {
-        (void)huge_give(set, set->live->address, true);
-    }
-    (void)huge_purge_all(set);
-    arena_world_end(&world);
+    huge_world_begin_later(CACHE_LIMIT);
     return 0;
 }
 
@@ -525,7 +508,7 @@ CASE(it_looks_while_others_take_and_give) {
     assert_int_equal(pthread_join(looks, NULL), 0);
 }
 
-#define FAULTS_CASE(name) cmocka_unit_test_setup_teardown(name, begin, end)
+#define FAULTS_CASE(name) cmocka_unit_test_setup_teardown(name, begin, huge_world_end)
 
 int main(void) {
     const struct CMUnitTest cases[] = {

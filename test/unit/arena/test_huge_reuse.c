@@ -1,31 +1,12 @@
 // SPDX-License-Identifier: MIT
 // Huge blocks: whose pages are used again, by what programs do in a row.
-#include "arena/huge.h"
-
-#include "world.h"
-
-static struct arena_world world;
-static struct huge_set huges;
-static struct huge_set *const set = &huges;
+#include "huge_world.h"
 
 enum { KIB = 1 << 10, MIB = 1 << 20, CACHE_LIMIT = 32 * MIB };
 
 static int begin(void **state) {
     (void)state;
-    memset(&huges, 0, sizeof huges);
-    arena_world_begin(&world);
-    huge_set_init(set, &world.os, &world.meta, &world.map, CACHE_LIMIT);
-    assert_true(address_map_prepare_locked(&world.map)); // as by the first huge block of a process
-    return 0;
-}
-
-static int end(void **state) {
-    (void)state;
-    while (set->live != NULL) {
-        (void)huge_give(set, set->live->address, true);
-    }
-    (void)huge_purge_all(set);
-    arena_world_end(&world);
+    huge_world_begin_later(CACHE_LIMIT);
     return 0;
 }
 
@@ -149,6 +130,9 @@ CASE(a_block_grows_into_kept_pages_behind_it) {
         assert_int_equal(set->cache.bytes, 6 * MIB - huge_of(set, block)->mapped_bytes);
         assert_int_equal(set->charged_bytes, 6 * MIB);
     }
+    const size_t mapped_bytes = huge_of(set, block)->mapped_bytes;
+    assert_int_equal(huge_resize(set, huge_of(set, block), mapped_bytes, true), block);
+    assert_false(huge_of(set, block)->extended); // not by this call
     assert_int_equal(os_entries(&world.os), entries);
     assert_true(unit_is_all((const void *)block, 0x5a, 5 * MIB));
     const uintptr_t grown = huge_resize(set, huge_of(set, block), 9 * MIB, true);
@@ -177,7 +161,7 @@ CASE(one_that_grows_again_and_again_has_the_pages_of_those_before) {
     assert_true(touched.fresh < touched.written / 4);
 }
 
-#define HUGE_CASE(name) cmocka_unit_test_setup_teardown(name, begin, end)
+#define HUGE_CASE(name) cmocka_unit_test_setup_teardown(name, begin, huge_world_end)
 
 int main(void) {
     const struct CMUnitTest cases[] = {
