@@ -178,9 +178,7 @@ impl Filter {
     /// Whether the scope that is wanted begins here.
     fn is_begun_by(&self, event: &Event, trace: &Trace) -> bool {
         match (event.operation, &self.scope) {
-            (Operation::ScopeBegin { text }, Some(name)) => {
-                trace.text(text).split('/').any(|part| part == name)
-            }
+            (Operation::ScopeBegin { text }, Some(name)) => is_within(trace.text(text), name),
             _ => false,
         }
     }
@@ -193,7 +191,7 @@ impl Filter {
             && self
                 .scope
                 .as_ref()
-                .is_none_or(|name| scope.split('/').any(|part| part == name))
+                .is_none_or(|name| is_within(scope, name))
             && self.thread.is_none_or(|thread| thread == event.thread)
             && (self.times_ns.0..=self.times_ns.1).contains(&event.time_ns)
             && self
@@ -201,6 +199,11 @@ impl Filter {
                 .as_ref()
                 .is_none_or(|live| born && row.id.is_some_and(|id| live.contains_key(&id)))
     }
+}
+
+/// Whether a path of scopes has this one in it.
+fn is_within(path: &str, name: &str) -> bool {
+    path.split('/').any(|part| part == name)
 }
 
 fn live_at_end(path: &Path) -> Result<HashMap<u64, u64>, Failure> {
