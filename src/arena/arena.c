@@ -163,8 +163,7 @@ MALLOW_INLINE bool arena_take_free_locked(struct arena_set *set, unsigned slice_
                                           struct arena_span *span) {
     struct arena *const arena = &set->primary;
     struct chunk_taken taken;
-    if (unlikely(arena->free_slices < slice_count) ||
-        unlikely(!chunk_map_find_and_take(&arena->map, slice_count, align_slices, &taken))) {
+    if (unlikely(!chunk_map_find_and_take(&arena->map, slice_count, align_slices, &taken))) {
         return false;
     }
     if (likely(arena_end_take_locked(set, arena, slice_count, &taken, level, span)) &&
@@ -182,8 +181,7 @@ static MALLOW_NOINLINE bool arena_take_elsewhere_locked(struct arena_set *set, s
                                                         enum os_charge_level level,
                                                         struct arena_span *span) {
     struct chunk_taken taken;
-    if (arena->free_slices < slice_count ||
-        !chunk_map_take_elsewhere(&arena->map, slice_count, align_slices, &taken)) {
+    if (!chunk_map_take_elsewhere(&arena->map, slice_count, align_slices, &taken)) {
         return false;
     }
     (void)arena_end_take_locked(set, arena, slice_count, &taken, level, span);

@@ -417,22 +417,24 @@ MALLOW_INTERNAL uint8_t arena_lacks_tables(const struct arena *arena);
 
 enum {
     ARENA_WHOLE_STEP_SLICES = 3 * MALLOW_CHUNK_SLICES, // 6 MiB: from here on by whole chunks
-    ARENA_FIRST_AHEAD_ROW = 3, // 8 free slices in a row: what most spans need at most
-    ARENA_AHEAD_ROW = 5,       // a whole chunk: for several spans without a call between
+    ARENA_FIRST_AHEAD_SLICES = 8, // in a row: what most spans need at most
+    ARENA_LATER_AHEAD_SLICES = MALLOW_CHUNK_SLICES, // for several spans without a call between
 };
 MALLOW_INLINE bool arena_goes_by_chunks(const struct arena *arena) {
     return arena->committed_slices >= ARENA_WHOLE_STEP_SLICES;
+}
+// The rows of the map of which an arena should have some ahead.
+MALLOW_INLINE uint64_t arena_rows_ahead(const struct arena *arena) {
+    return chunk_map_rows_from(likely(arena_goes_by_chunks(arena)) ? ARENA_LATER_AHEAD_SLICES
+                                                                   : ARENA_FIRST_AHEAD_SLICES);
 }
 MALLOW_INTERNAL bool arena_has_ahead(const struct arena *arena);
 
 // The opposite, in few instructions up to 8 GiB.
 MALLOW_INLINE bool arena_lacks_ahead(const struct arena *arena) {
-    const uint64_t(*const summary)[MALLOW_ARENA_SUMMARY_WORDS] = arena->map.summary;
-    const uint64_t first = likely(arena_goes_by_chunks(arena)) ? summary[ARENA_AHEAD_ROW][0]
-                                                               : summary[ARENA_FIRST_AHEAD_ROW][0];
-    return first == 0 && (likely(arena->map.word_count == 1)
-                              ? arena->committed_slices != arena->limit_slices
-                              : !arena_has_ahead(arena));
+    return (arena->map.summary[0].present & arena_rows_ahead(arena)) == 0 &&
+           (likely(arena->map.word_count == 1) ? arena->committed_slices != arena->limit_slices
+                                               : !arena_has_ahead(arena));
 }
 
 // Makes some of them ready, as far as the soft limit permits. At most one system call; false: the

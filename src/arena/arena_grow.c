@@ -452,8 +452,7 @@ MALLOW_INTERNAL uint8_t arena_lacks_tables(const struct arena *arena) {
 }
 
 MALLOW_INTERNAL bool arena_has_ahead(const struct arena *arena) {
-    const unsigned row = arena_goes_by_chunks(arena) ? ARENA_AHEAD_ROW : ARENA_FIRST_AHEAD_ROW;
-    return chunk_map_has(&arena->map, row) ||
+    return chunk_map_has(&arena->map, arena_rows_ahead(arena)) ||
            arena->committed_slices == arena->limit_slices;
 }
 

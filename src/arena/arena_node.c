@@ -19,20 +19,20 @@ MALLOW_INTERNAL void arena_node_learn_slow(struct arena_set *set) {
     set->nodes = (uint8_t *)os_map(set->os, bytes, 1);
 }
 
+// Looks at the chunks of a row from below, as many as *tries allows.
 static struct chunk_place node_find_in_row(const struct arena_set *set, unsigned row,
                                            unsigned slice_count, unsigned align_slices,
-                                           uint8_t mark) {
+                                           uint8_t mark, unsigned *tries) {
     const struct chunk_map *const map = &set->primary.map;
     struct chunk_place place = {false, 0, 0};
     unsigned chunk_index = 0;
-    unsigned from = 0;
-    for (unsigned tries = 0; tries < NODE_CANDIDATES && !place.found &&
-                             chunk_map_next(map, row, from, &chunk_index);
-         tries++) {
+    for (unsigned from = 0;
+         *tries > 0 && !place.found && chunk_map_next(map, row, from, &chunk_index);
+         from = chunk_index + 1) {
+        --*tries;
         if (set->nodes[chunk_index] == mark || set->nodes[chunk_index] == 0) {
             place = chunk_map_find_in(map, chunk_index, slice_count, align_slices);
         }
-        from = chunk_index + 1;
     }
     return place;
 }
@@ -40,12 +40,15 @@ static struct chunk_place node_find_in_row(const struct arena_set *set, unsigned
 MALLOW_INTERNAL struct chunk_place arena_node_find_locked(const struct arena_set *set,
                                                           unsigned slice_count,
                                                           unsigned align_slices, uint8_t mark) {
+    struct chunk_place place = {false, 0, 0};
+    unsigned tries = NODE_CANDIDATES;
     if (slice_count == 1) {
-        const struct chunk_place place =
-            node_find_in_row(set, CHUNK_MAP_DIRTY_ROW, 1, align_slices, mark);
-        if (place.found) {
-            return place;
-        }
+        place = node_find_in_row(set, CHUNK_MAP_DIRTY_ROW, 1, align_slices, mark, &tries);
     }
-    return node_find_in_row(set, bits_highest(slice_count), slice_count, align_slices, mark);
+    tries = place.found ? 0 : NODE_CANDIDATES;
+    for (unsigned row = chunk_map_row_of(slice_count);
+         row < CHUNK_MAP_ROWS && tries > 0 && !place.found; row++) {
+        place = node_find_in_row(set, row, slice_count, align_slices, mark, &tries);
+    }
+    return place;
 }

@@ -5,111 +5,121 @@
 #include "base/bits.h"
 #include "base/check.h"
 
-// How many of the run rows a chunk belongs to: its longest run decides, and the rows below follow.
-MALLOW_INLINE unsigned map_run_rows(uint32_t runs) {
-    if (runs == 0) {
-        return 0;
-    }
-    runs &= runs >> 1;
-    if (runs == 0) {
-        return 1;
-    }
-    runs &= runs >> 2;
-    if (runs == 0) {
-        return 2;
-    }
-    runs &= runs >> 4;
-    if (runs == 0) {
-        return 3;
-    }
-    runs &= runs >> 8;
-    if (runs == 0) {
-        return 4;
-    }
-    return (runs & (runs >> 16)) == 0 ? 5 : 6;
+// Of the places at which runs of `length` begin: where two lie `more` apart, which is no more than
+// that, a run longer by so much begins at the first. If there are any, those are what is kept.
+MALLOW_INLINE unsigned map_longer(uint32_t *starts, unsigned length, unsigned more) {
+    const uint32_t longer = *starts & (*starts >> more);
+    *starts = longer != 0 ? longer : *starts;
+    return longer != 0 ? length + more : length;
 }
 
-static_assert(CHUNK_MAP_RUN_ROWS == 6 && MALLOW_CHUNK_SLICES == 32, "one step a row");
+// The row of the longest run of bits; 0: there is none.
+MALLOW_INLINE unsigned map_row_of(uint32_t starts) {
+    const uint32_t of_2 = starts & (starts >> 1);
+    if (of_2 == 0) {
+        return starts != 0;
+    }
+    const uint32_t of_4 = of_2 & (of_2 >> 2);
+    if (of_4 == 0) {
+        starts = of_2;
+        return map_longer(&starts, 2, 1);
+    }
+    const uint32_t of_8 = of_4 & (of_4 >> 4);
+    if (of_8 == 0) {
+        starts = of_4;
+        const unsigned length = map_longer(&starts, 4, 2);
+        return map_longer(&starts, length, 1);
+    }
+    const uint32_t of_16 = of_8 & (of_8 >> 8);
+    if (of_16 == 0) {
+        starts = of_8;
+        unsigned length = map_longer(&starts, 8, 4);
+        length = map_longer(&starts, length, 2);
+        return map_longer(&starts, length, 1);
+    }
+    return (of_16 & (of_16 >> 16)) != 0 ? CHUNK_MAP_FULL_ROW
+           : (of_16 & (of_16 >> 1)) != 0 ? CHUNK_MAP_LONG_ROW
+                                         : 16;
+}
+
+static_assert(MALLOW_CHUNK_SLICES == 32 && CHUNK_MAP_EXACT_ROWS == 16, "the steps above");
+
+// The run of bits around a span that is a part of it.
+MALLOW_INLINE unsigned map_run_around(uint32_t mask, unsigned slice_index) {
+    const uint32_t used_below = ~mask & ((UINT32_C(1) << slice_index) - 1);
+    const unsigned first = used_below != 0 ? bits_highest(used_below) + 1 : 0;
+    return bits_lowest(~((uint64_t)mask >> first));
+}
 
 // Where a chunk is in the map.
 struct map_at {
     struct chunk_group *group;
+    struct chunk_summary *summary;
     unsigned group_index;
     unsigned index; // in the group
 };
 
+MALLOW_INLINE struct chunk_summary *map_summary(const struct chunk_map *map, unsigned word) {
+    return (struct chunk_summary *)(uintptr_t)&map->summary[word];
+}
+
 MALLOW_INLINE struct map_at map_at(const struct chunk_map *map, unsigned chunk_index) {
     const unsigned group_index = chunk_index / CHUNK_GROUP_CHUNKS;
-    return (struct map_at){chunk_map_group(map, group_index), group_index,
-                           chunk_index % CHUNK_GROUP_CHUNKS};
+    return (struct map_at){chunk_map_group(map, group_index), map_summary(map, group_index / 64),
+                           group_index, chunk_index % CHUNK_GROUP_CHUNKS};
 }
 
 MALLOW_INLINE struct chunk *map_chunk(struct map_at at) {
     return &at.group->chunks[at.index];
 }
 
-// The places of a chunk's bits in the bitmaps.
-struct map_bits {
-    uint64_t *group;   // its group's rows
-    uint64_t *summary; // the summary word of row 0; those of the others follow at a distance
-    uint64_t chunk_bit;
-    uint64_t group_bit;
-};
-
-MALLOW_INLINE struct map_bits map_bits_of(struct chunk_map *map, struct map_at at) {
-    return (struct map_bits){at.group->rows, &map->summary[0][at.group_index / 64],
-                             UINT64_C(1) << at.index, UINT64_C(1) << (at.group_index % 64)};
-}
-
-MALLOW_INLINE void map_set_row(struct map_bits bits, unsigned row) {
-    bits.group[row] |= bits.chunk_bit;
-    bits.summary[(size_t)row * MALLOW_ARENA_SUMMARY_WORDS] |= bits.group_bit;
+MALLOW_INLINE void map_enter_row(struct map_at at, unsigned row) {
+    at.group->rows[row] |= UINT64_C(1) << at.index;
+    at.summary->rows[row] |= UINT64_C(1) << (at.group_index % 64);
+    at.summary->present |= UINT64_C(1) << row;
 }
 
 // Of a row that the chunk is in. True: the group has no chunk in the row any more.
-MALLOW_INLINE bool map_clear_row(struct map_bits bits, unsigned row) {
-    if (!compiler_flip_to_zero(bits.group[row], bits.chunk_bit)) {
+MALLOW_INLINE bool map_leave_row(struct map_at at, unsigned row) {
+    if (!compiler_flip_to_zero(at.group->rows[row], UINT64_C(1) << at.index)) {
         return false;
     }
-    bits.summary[(size_t)row * MALLOW_ARENA_SUMMARY_WORDS] ^= bits.group_bit;
+    if (compiler_flip_to_zero(at.summary->rows[row], UINT64_C(1) << (at.group_index % 64))) {
+        at.summary->present ^= UINT64_C(1) << row;
+    }
     return true;
 }
 
-// Takes a chunk out of the rows that it is in and, with these runs, should not be: a chunk is in
-// the rows up to that of its longest run. A bit for each row of which its group has no chunk left.
-MALLOW_INLINE unsigned map_leave_rows(struct map_bits bits, uint32_t runs) {
-    const unsigned first = map_run_rows(runs);
-    unsigned emptied = 0;
-    MALLOW_UNROLL_8 // so that a row is a few instructions
-    for (unsigned row = 0; row < CHUNK_MAP_RUN_ROWS; row++) {
-        if (row >= first) {
-            if ((bits.group[row] & bits.chunk_bit) == 0) {
-                break;
-            }
-            if (map_clear_row(bits, row)) {
-                emptied |= 1U << row;
-            }
-        }
+// After slices have been taken from a chunk: puts it into the row of its longest run, if there is
+// one still. As map_leave_row.
+MALLOW_INLINE bool map_shorten(struct map_at at, uint32_t free_mask) {
+    const unsigned before = at.group->run_rows[at.index];
+    const unsigned row = map_row_of(free_mask);
+    if (row == before) {
+        return false;
     }
-    return emptied;
+    at.group->run_rows[at.index] = (uint8_t)row;
+    if (row != 0) {
+        map_enter_row(at, row);
+    }
+    return map_leave_row(at, before);
 }
 
-// Brings it into the rows that it should be in and is not: the uppermost ones.
-MALLOW_INLINE void map_enter_rows(struct map_bits bits, uint32_t runs) {
-    const unsigned end = map_run_rows(runs);
-    MALLOW_UNROLL_8
-    for (unsigned row = CHUNK_MAP_RUN_ROWS; row > 0; row--) {
-        if (row <= end) {
-            if ((bits.group[row - 1] & bits.chunk_bit) != 0) {
-                break;
-            }
-            map_set_row(bits, row - 1);
+// After slices have been added to it, one of whose runs belongs into this row.
+MALLOW_INLINE void map_lengthen_to(struct map_at at, unsigned row) {
+    const unsigned before = at.group->run_rows[at.index];
+    if (row > before) {
+        at.group->run_rows[at.index] = (uint8_t)row;
+        map_enter_row(at, row);
+        if (before != 0) {
+            (void)map_leave_row(at, before);
         }
     }
 }
 
-// Takes slices away from a chunk's masks, and brings the bitmaps in line. As map_leave_rows.
-MALLOW_INLINE unsigned map_take(struct map_bits bits, struct chunk *chunk, uint32_t span) {
+// Takes slices away from a chunk's masks, and brings the bitmaps in line. As map_leave_row.
+MALLOW_INLINE bool map_take(struct map_at at, uint32_t span) {
+    struct chunk *const chunk = map_chunk(at);
     const uint32_t free_mask = chunk->free_mask & ~span;
     const uint32_t dirty_before = chunk->dirty_mask;
     uint32_t dirty_mask = dirty_before & ~span;
@@ -117,62 +127,35 @@ MALLOW_INLINE unsigned map_take(struct map_bits bits, struct chunk *chunk, uint3
     compiler_forget(dirty_mask); // two stores, not a vector that has to be put together
     chunk->dirty_mask = dirty_mask;
     if (dirty_mask == 0 && dirty_before != 0) {
-        (void)map_clear_row(bits, CHUNK_MAP_DIRTY_ROW);
+        (void)map_leave_row(at, CHUNK_MAP_DIRTY_ROW);
     }
-    return map_leave_rows(bits, free_mask);
+    return map_shorten(at, free_mask);
 }
 
-// Adds slices to them.
-MALLOW_INLINE void map_add(struct chunk_map *map, unsigned chunk_index, uint32_t free_slices,
-                           uint32_t dirty_slices) {
+// Adds slices to them, a span.
+MALLOW_INLINE void map_add(struct chunk_map *map, unsigned chunk_index, unsigned slice_index,
+                           unsigned slice_count, uint32_t dirty_slices) {
     const struct map_at at = map_at(map, chunk_index);
     struct chunk *const chunk = map_chunk(at);
-    const struct map_bits bits = map_bits_of(map, at);
-    const uint32_t free_mask = chunk->free_mask | free_slices;
+    const uint32_t span = chunk_mask_span(slice_index, slice_count);
+    const uint32_t free_mask = chunk->free_mask | span;
     const uint32_t dirty_before = chunk->dirty_mask;
     uint32_t dirty_mask = dirty_before | dirty_slices;
-    check_assert((dirty_slices & ~free_slices) == 0 && (chunk->free_mask & free_slices) == 0);
+    check_assert((dirty_slices & ~span) == 0 && (chunk->free_mask & span) == 0);
     chunk->free_mask = free_mask;
     compiler_forget(dirty_mask);
     chunk->dirty_mask = dirty_mask;
     if (dirty_before == 0 && dirty_mask != 0) {
-        map_set_row(bits, CHUNK_MAP_DIRTY_ROW);
+        map_enter_row(at, CHUNK_MAP_DIRTY_ROW);
     }
-    map_enter_rows(bits, free_mask);
+    map_lengthen_to(at, chunk_map_row_of(map_run_around(free_mask, slice_index)));
 }
 
 // The same, but for who gives spans back.
 static MALLOW_NOINLINE void map_add_elsewhere(struct chunk_map *map, unsigned chunk_index,
-                                              uint32_t free_slices, uint32_t dirty_slices) {
-    map_add(map, chunk_index, free_slices, dirty_slices);
-}
-
-// map_enter_rows of a chunk that is in few of them as yet, if in any: row by row from below.
-MALLOW_INLINE void map_fill_rows(struct map_bits bits, uint32_t runs) {
-    map_set_row(bits, 0);
-    runs &= runs >> 1;
-    if (runs == 0) {
-        return;
-    }
-    map_set_row(bits, 1);
-    runs &= runs >> 2;
-    if (runs == 0) {
-        return;
-    }
-    map_set_row(bits, 2);
-    runs &= runs >> 4;
-    if (runs == 0) {
-        return;
-    }
-    map_set_row(bits, 3);
-    runs &= runs >> 8;
-    if (runs == 0) {
-        return;
-    }
-    map_set_row(bits, 4);
-    if ((runs & (runs >> 16)) != 0) {
-        map_set_row(bits, 5);
-    }
+                                              unsigned slice_index, unsigned slice_count,
+                                              uint32_t dirty_slices) {
+    map_add(map, chunk_index, slice_index, slice_count, dirty_slices);
 }
 
 MALLOW_INTERNAL bool chunk_map_next(const struct chunk_map *map, unsigned row, unsigned from,
@@ -189,7 +172,7 @@ MALLOW_INTERNAL bool chunk_map_next(const struct chunk_map *map, unsigned row, u
     }
     group_index++;
     for (unsigned word = group_index / 64; word < map->word_count; word++) {
-        uint64_t summary = map->summary[row][word];
+        uint64_t summary = map->summary[word].rows[row];
         if (word == group_index / 64) {
             summary &= ~UINT64_C(0) << (group_index % 64);
         }
@@ -200,6 +183,10 @@ MALLOW_INTERNAL bool chunk_map_next(const struct chunk_map *map, unsigned row, u
         }
     }
     return false;
+}
+
+MALLOW_INLINE uint32_t map_lowest_of(uint32_t mask) {
+    return mask & (0 - mask);
 }
 
 // Where in a chunk such a span could begin: with a dirty slice if there is such a place.
@@ -219,70 +206,63 @@ MALLOW_INTERNAL struct chunk_place chunk_map_find_in(const struct chunk_map *map
                        : (struct chunk_place){false, 0, 0};
 }
 
-// The first chunk that has a bit in `row`; false if none.
-MALLOW_INLINE bool map_first(const struct chunk_map *map, unsigned row, struct map_at *at) {
-    if (likely((map->summary[row][0] & 1U) != 0)) { // all that most programs have
-        *at = (struct map_at){chunk_map_group(map, 0), 0, bits_lowest(map->first.rows[row])};
-        return true;
-    }
-    unsigned word = 0;
-    uint64_t summary = map->summary[row][0];
-    while (summary == 0) {
-        if (++word >= map->word_count) {
-            return false;
-        }
-        summary = map->summary[row][word];
-    }
-    at->group_index = word * 64 + bits_lowest(summary);
-    at->group = &map->more[at->group_index - 1]; // not the first
-    at->index = bits_lowest(at->group->rows[row]);
-    return true;
-}
-
-MALLOW_INTERNAL bool chunk_map_has(const struct chunk_map *map, unsigned row) {
-    unsigned word = 0;
-    while (map->summary[row][word] == 0) {
-        if (++word >= map->word_count) {
+// The first word of the summary that has one of those rows; false if none.
+MALLOW_INLINE bool map_first_word(const struct chunk_map *map, uint64_t rows, unsigned *word) {
+    for (*word = 0; (map->summary[*word].present & rows) == 0;) {
+        if (++*word >= map->word_count) {
             return false;
         }
     }
     return true;
 }
 
-// Where a single slice is, and one of a free span's begins: a bit at least, or 0 if there is none.
-MALLOW_INLINE uint32_t map_find_slice(const struct chunk_map *map, struct map_at *at) {
-    if (map_first(map, CHUNK_MAP_DIRTY_ROW, at)) {
-        return map_chunk(*at)->dirty_mask;
-    }
-    return map_first(map, 0, at) ? map_chunk(*at)->free_mask : 0;
+MALLOW_INTERNAL bool chunk_map_has(const struct chunk_map *map, uint64_t rows) {
+    unsigned word;
+    return map_first_word(map, rows, &word);
 }
 
-// The same of a span. The first chunk of the row below may fit, that of the row above certainly
-// does (whatever the alignment, in its last row).
-MALLOW_INLINE uint32_t map_find_span(const struct chunk_map *map, unsigned slice_count,
-                                     unsigned align_slices, struct map_at *at) {
-    const uint32_t aligned = chunk_mask_aligned(align_slices);
-    const unsigned below = bits_highest(slice_count);
-    if (!map_first(map, below, at)) {
-        return 0; // nor is a chunk in a row above
-    }
-    const uint32_t starts = map_starts(map_chunk(*at), slice_count, aligned);
-    if (starts != 0) {
-        return starts;
-    }
-    const unsigned wanted = align_slices == 1 ? below + 1 // a power of two would have been found
-                                              : bits_log2_ceil(slice_count + align_slices - 1);
-    const unsigned certain = (unsigned)bits_min(wanted, CHUNK_MAP_RUN_ROWS - 1);
-    return certain != below && map_first(map, certain, at)
-               ? map_starts(map_chunk(*at), slice_count, aligned)
-               : 0;
+// The first chunk in the lowest of those rows that has any, of a word of the summary that has one.
+MALLOW_INLINE struct map_at map_first_in(const struct chunk_map *map, unsigned word,
+                                         uint64_t rows) {
+    struct chunk_summary *const summary = map_summary(map, word);
+    const unsigned row = bits_lowest(summary->present & rows);
+    const unsigned group_index = word * 64 + bits_lowest(summary->rows[row]);
+    struct chunk_group *const group = chunk_map_group(map, group_index);
+    return (struct map_at){group, summary, group_index, bits_lowest(group->rows[row])};
 }
 
-MALLOW_INLINE uint32_t map_find(const struct chunk_map *map, unsigned slice_count,
-                                unsigned align_slices, struct map_at *at) {
-    return slice_count == 1 && align_slices == 1
-               ? map_find_slice(map, at)
-               : map_find_span(map, slice_count, align_slices, at);
+// The same of more than 8 GiB, in the first of them that have one; `group` NULL: none has.
+static MALLOW_NOINLINE struct map_at map_first_far(const struct chunk_map *map, uint64_t rows) {
+    unsigned word;
+    return map_first_word(map, rows, &word) ? map_first_in(map, word, rows)
+                                            : (struct map_at){.group = NULL};
+}
+
+// The same of all.
+MALLOW_INLINE struct map_at map_first(const struct chunk_map *map, uint64_t rows) {
+    return likely((map->summary[0].present & rows) != 0) ? map_first_in(map, 0, rows)
+           : likely(map->word_count <= 1)                ? (struct map_at){.group = NULL}
+                                                         : map_first_far(map, rows);
+}
+
+// A span that has been found. `at.group` NULL: there is none, and the rest means nothing.
+struct map_found {
+    struct map_at at;
+    uint32_t span;
+    uint32_t dirty; // those of its slices that are
+    unsigned dirty_count;
+};
+
+// A single slice, a dirty one if there is any.
+MALLOW_INLINE struct map_found map_find_slice(const struct chunk_map *map) {
+    struct map_at at = map_first(map, UINT64_C(1) << CHUNK_MAP_DIRTY_ROW);
+    if (likely(at.group != NULL)) {
+        const uint32_t slice = map_lowest_of(map_chunk(at)->dirty_mask);
+        return (struct map_found){at, slice, slice, 1};
+    }
+    at = map_first(map, chunk_map_rows_from(1));
+    const uint32_t slice = at.group != NULL ? map_lowest_of(map_chunk(at)->free_mask) : 0;
+    return (struct map_found){at, slice, 0, 0};
 }
 
 // How many of the slices of a span, which begins at `slice_index`, are dirty.
@@ -295,22 +275,46 @@ MALLOW_INLINE unsigned map_count_dirty(uint32_t dirty, uint32_t span, unsigned s
                                    : bits_count_half(dirty);
 }
 
+// A longer span. Where the first chunk that is looked at has no place for it, because it has to be
+// aligned or is longer than what the rows tell apart, one with a run that is longer by the
+// alignment has, and so has one that is all free.
+MALLOW_INLINE struct map_found map_find_span(const struct chunk_map *map, unsigned slice_count,
+                                             unsigned align_slices) {
+    const uint32_t aligned = chunk_mask_aligned(align_slices);
+    struct map_found found = {.at = map_first(map, chunk_map_rows_from(slice_count))};
+    if (found.at.group == NULL) {
+        return found;
+    }
+    uint32_t starts = map_starts(map_chunk(found.at), slice_count, aligned);
+    if (unlikely(starts == 0)) {
+        const unsigned run = slice_count + align_slices - 1;
+        found.at = map_first(map, chunk_map_rows_from(
+                                      run <= CHUNK_MAP_EXACT_ROWS ? run : MALLOW_CHUNK_SLICES));
+        if (found.at.group == NULL) {
+            return found;
+        }
+        starts = map_starts(map_chunk(found.at), slice_count, aligned);
+    }
+    const unsigned slice_index = bits_lowest(starts);
+    found.span = chunk_mask_span(slice_index, slice_count);
+    found.dirty = map_chunk(found.at)->dirty_mask & found.span;
+    found.dirty_count = map_count_dirty(found.dirty, found.span, slice_index, slice_count);
+    return found;
+}
+
 MALLOW_INLINE bool map_find_and_take(struct chunk_map *map, unsigned slice_count,
                                      unsigned align_slices, struct chunk_taken *taken) {
-    struct map_at at;
-    const uint32_t starts = map_find(map, slice_count, align_slices, &at);
-    if (unlikely(starts == 0)) {
+    const struct map_found found = slice_count == 1 && align_slices == 1
+                                       ? map_find_slice(map)
+                                       : map_find_span(map, slice_count, align_slices);
+    if (unlikely(found.at.group == NULL)) {
         return false;
     }
-    struct chunk *const chunk = map_chunk(at);
-    const unsigned slice_index = bits_lowest(starts);
-    const uint32_t span = chunk_mask_span(slice_index, slice_count);
-    const uint32_t dirty = chunk->dirty_mask & span;
-    taken->chunk_index = at.group_index * CHUNK_GROUP_CHUNKS + at.index;
-    taken->slice_index = slice_index;
-    taken->dirty_mask = dirty;
-    taken->dirty_count = map_count_dirty(dirty, span, slice_index, slice_count);
-    taken->emptied = map_take(map_bits_of(map, at), chunk, span);
+    taken->chunk_index = found.at.group_index * CHUNK_GROUP_CHUNKS + found.at.index;
+    taken->slice_index = bits_lowest(found.span);
+    taken->dirty_mask = found.dirty;
+    taken->dirty_count = found.dirty_count;
+    taken->emptied = map_take(found.at, found.span);
     return true;
 }
 
@@ -328,7 +332,7 @@ chunk_map_take_elsewhere(struct chunk_map *map, unsigned slice_count, unsigned a
 
 MALLOW_INTERNAL void chunk_map_untake(struct chunk_map *map, unsigned slice_count,
                                       const struct chunk_taken *taken) {
-    map_add_elsewhere(map, taken->chunk_index, chunk_mask_span(taken->slice_index, slice_count),
+    map_add_elsewhere(map, taken->chunk_index, taken->slice_index, slice_count,
                       taken->dirty_mask);
 }
 
@@ -344,7 +348,7 @@ MALLOW_INTERNAL void chunk_map_take(struct chunk_map *map, unsigned chunk_index,
     const struct map_at at = map_at(map, chunk_index);
     const uint32_t span = chunk_mask_span(slice_index, slice_count);
     check_assert((map_chunk(at)->free_mask & span) == span);
-    (void)map_take(map_bits_of(map, at), map_chunk(at), span);
+    (void)map_take(at, span);
 }
 
 MALLOW_INTERNAL void chunk_map_open(struct chunk_map *map, unsigned chunk_index, uint32_t slices) {
@@ -354,23 +358,21 @@ MALLOW_INTERNAL void chunk_map_open(struct chunk_map *map, unsigned chunk_index,
     map->word_count = word_count > map->word_count ? word_count : map->word_count;
     check_assert((chunk->free_mask & slices) == 0);
     chunk->free_mask |= slices;
-    if (likely(chunk->free_mask != 0)) { // or the span that it is opened for is all of it
-        map_fill_rows(map_bits_of(map, at), chunk->free_mask);
-    }
+    map_lengthen_to(at, map_row_of(chunk->free_mask));
 }
 
 MALLOW_INTERNAL void chunk_map_give(struct chunk_map *map, unsigned chunk_index,
                                     unsigned slice_index, unsigned slice_count, bool dirty) {
-    const uint32_t span = chunk_mask_span(slice_index, slice_count);
-    map_add(map, chunk_index, span, dirty ? span : 0);
+    map_add(map, chunk_index, slice_index, slice_count,
+            dirty ? chunk_mask_span(slice_index, slice_count) : 0);
 }
 
 MALLOW_INTERNAL MALLOW_NO_FOLD void chunk_map_give_elsewhere(struct chunk_map *map,
                                                             unsigned chunk_index,
                                                             unsigned slice_index,
                                                             unsigned slice_count, bool dirty) {
-    const uint32_t span = chunk_mask_span(slice_index, slice_count);
-    map_add_elsewhere(map, chunk_index, span, dirty ? span : 0);
+    map_add_elsewhere(map, chunk_index, slice_index, slice_count,
+                      dirty ? chunk_mask_span(slice_index, slice_count) : 0);
 }
 
 MALLOW_INTERNAL void chunk_map_clean(struct chunk_map *map, unsigned chunk_index,
@@ -380,6 +382,6 @@ MALLOW_INTERNAL void chunk_map_clean(struct chunk_map *map, unsigned chunk_index
     const uint32_t before = chunk->dirty_mask;
     chunk->dirty_mask = before & ~chunk_mask_span(slice_index, slice_count);
     if (before != 0 && chunk->dirty_mask == 0) {
-        (void)map_clear_row(map_bits_of(map, at), CHUNK_MAP_DIRTY_ROW);
+        (void)map_leave_row(at, CHUNK_MAP_DIRTY_ROW);
     }
 }

@@ -1,12 +1,15 @@
 // SPDX-License-Identifier: MIT
-// Chunk map: which slices of an arena are free, and the lowest chunk that can serve a request.
+// Chunk map: which slices of an arena are free, and the chunk that serves a request best.
 //
 // Owns     two masks a chunk, and above them bitmaps in three levels (chunk, group of 64 chunks,
-//          summary word of 64 groups), one per length of run, so that every search is a few scans.
+//          summary of 64 groups), a row for each length of run: every search is a few scans.
 // Threads  the caller holds the arena's lock.
-// Holds    group bit set  <=>  the chunk has a free run of that length;  summary bit set  <=>  the
-//          group has a bit set.  A dirty bit is only set where the free bit is.
-//          Addresses are taken from below, so that memory in use stays dense.
+// Holds    a chunk with free slices is in one row of runs, that of its longest, and in the dirty
+//          row if one of them is dirty;  a summary's row has a group's bit  <=>  the group has a
+//          chunk in that row;  a row is present  <=>  it has a bit.  A dirty bit is only set where
+//          the free bit is.
+//          A span goes where the longest run is the least that is long enough (best fit), and
+//          among such chunks, and in them, to the lowest address: memory in use stays dense.
 #ifndef MALLOW_ARENA_CHUNK_MAP_H
 #define MALLOW_ARENA_CHUNK_MAP_H
 
@@ -17,11 +20,13 @@
 #include "base/compiler.h"
 #include "config.h"
 
-// Rows of the bitmaps: a free run of at least 1, 2, 4, 8, 16, 32 slices; a free slice that is
-// dirty.
-#define CHUNK_MAP_RUN_ROWS 6U
-#define CHUNK_MAP_DIRTY_ROW CHUNK_MAP_RUN_ROWS
-#define CHUNK_MAP_ROWS (CHUNK_MAP_RUN_ROWS + 1U)
+// Rows of the bitmaps: a free slice that is dirty; a longest free run of 1, 2 ... 16 slices, of
+// more, of 32. Few spans are longer than 16, so that longer runs need not be told apart.
+#define CHUNK_MAP_DIRTY_ROW 0U
+#define CHUNK_MAP_EXACT_ROWS 16U
+#define CHUNK_MAP_LONG_ROW (CHUNK_MAP_EXACT_ROWS + 1U)
+#define CHUNK_MAP_FULL_ROW (CHUNK_MAP_LONG_ROW + 1U)
+#define CHUNK_MAP_ROWS (CHUNK_MAP_FULL_ROW + 1U)
 
 struct chunk {
     uint32_t free_mask;  // 1 = slice is free and committed
@@ -32,10 +37,16 @@ struct chunk {
 struct chunk_group {
     uint64_t rows[CHUNK_MAP_ROWS];
     struct chunk chunks[CHUNK_GROUP_CHUNKS];
+    uint8_t run_rows[CHUNK_GROUP_CHUNKS]; // that each chunk is in; 0: in none
+};
+
+struct chunk_summary {
+    uint64_t present; // the rows that are not empty, a bit each
+    uint64_t rows[CHUNK_MAP_ROWS];
 };
 
 struct chunk_map {
-    uint64_t summary[CHUNK_MAP_ROWS][MALLOW_ARENA_SUMMARY_WORDS];
+    struct chunk_summary summary[MALLOW_ARENA_SUMMARY_WORDS];
     struct chunk_group *more; // groups 1, 2 ...
     unsigned chunk_count;     // that there are groups for; may grow
     struct chunk_group first; // here, so that a program of up to 128 MiB needs no page for a table
@@ -108,7 +119,7 @@ struct chunk_taken {
     unsigned slice_index;
     uint32_t dirty_mask; // those that are dirty
     unsigned dirty_count;
-    unsigned emptied; // rows that may have lost their last chunk: bits take fewer instructions
+    bool emptied; // a row of the group's has lost its last chunk
 };
 MALLOW_INTERNAL bool chunk_map_find_and_take(struct chunk_map *map, unsigned slice_count,
                                              unsigned align_slices, struct chunk_taken *taken);
@@ -145,10 +156,22 @@ MALLOW_INTERNAL void chunk_map_give_elsewhere(struct chunk_map *map, unsigned ch
 MALLOW_INTERNAL void chunk_map_clean(struct chunk_map *map, unsigned chunk_index,
                                      unsigned slice_index, unsigned slice_count);
 
-// Whether any chunk has a bit in `row`.
-MALLOW_INTERNAL bool chunk_map_has(const struct chunk_map *map, unsigned row);
+// The row of a longest run of so many, 1 at least.
+MALLOW_INLINE unsigned chunk_map_row_of(unsigned run) {
+    return run <= CHUNK_MAP_LONG_ROW    ? run
+           : run != MALLOW_CHUNK_SLICES ? CHUNK_MAP_LONG_ROW
+                                        : CHUNK_MAP_FULL_ROW;
+}
 
-// The lowest chunk at or above `from` that has a bit in `row`; false if none.
+// The rows of runs that may be of `slice_count`, a bit each: they are, but for the LONG row's.
+MALLOW_INLINE uint64_t chunk_map_rows_from(unsigned slice_count) {
+    return ~UINT64_C(0) << chunk_map_row_of(slice_count);
+}
+
+// Whether any chunk is in one of those rows.
+MALLOW_INTERNAL bool chunk_map_has(const struct chunk_map *map, uint64_t rows);
+
+// The lowest chunk at or above `from` that is in `row`; false if none.
 MALLOW_INTERNAL bool chunk_map_next(const struct chunk_map *map, unsigned row, unsigned from,
                                     unsigned *chunk_index);
 

@@ -120,7 +120,7 @@ MALLOW_INLINE void huge_settle_charge_locked(struct huge_set *set) {
 struct huge_request {
     size_t mapped_bytes;
     size_t alignment;
-    bool zeroed;
+    enum huge_use use;
     enum os_charge_level level;
     size_t dirty; // so much of what is taken is to be cleared
 };
@@ -179,7 +179,7 @@ static struct huge_mapping huge_map_fresh_locked(struct huge_set *set,
         !huge_charge_locked(set, mapped_bytes - charged, request->level)) {
         return mapping;
     }
-    const bool broad = huge_is_broad(set, mapped_bytes) && !request->zeroed &&
+    const bool broad = huge_is_broad(set, mapped_bytes) && request->use != HUGE_ZEROED &&
                        huge_cache_has_broad(&set->cache, mapped_bytes) &&
                        ++set->broad_count % HUGE_BROAD_PROBE_SHARE != 0;
     if (unlikely(broad || meta_is_low(set->meta))) {
@@ -236,7 +236,7 @@ static MALLOW_NOINLINE struct huge_mapping huge_map_zeroed_locked(struct huge_se
 static struct huge_mapping huge_map_locked(struct huge_set *set, struct huge_request *request) {
     const size_t mapped_bytes = request->mapped_bytes;
     if (unlikely(request->alignment > set->os->page_bytes)) {
-        if (request->zeroed) {
+        if (request->use == HUGE_ZEROED) {
             huge_cache_unlearn(&set->cache, mapped_bytes);
         }
         return huge_map_aligned_locked(set, request);
@@ -251,11 +251,12 @@ static struct huge_mapping huge_map_locked(struct huge_set *set, struct huge_req
                    ? huge_cache_take_fresh(&set->cache, mapped_bytes)
                    : huge_no_mapping;
     }
-    if (unlikely(request->zeroed)) {
+    if (unlikely(request->use == HUGE_ZEROED)) {
         return huge_map_zeroed_locked(set, request);
     }
     struct huge_choice choice;
-    const size_t growth = huge_cache_growth(&set->cache, mapped_bytes, &choice);
+    const size_t growth = huge_cache_growth(&set->cache, mapped_bytes,
+                                            request->use == HUGE_GROWN, &choice);
     if (!huge_charge_locked(set, growth, request->level)) {
         return huge_no_mapping;
     }
@@ -286,12 +287,12 @@ static void huge_register_locked(struct huge_set *set, struct huge *record, uint
 }
 
 MALLOW_INTERNAL uintptr_t huge_take_charged(struct huge_set *set, size_t bytes, size_t alignment,
-                                            bool zeroed, enum os_charge_level level) {
+                                            enum huge_use use, enum os_charge_level level) {
     const size_t mapped_bytes = huge_mapped_bytes(set, bytes);
     if (mapped_bytes == 0) {
         return 0;
     }
-    struct huge_request request = {mapped_bytes, alignment, zeroed, level, 0};
+    struct huge_request request = {mapped_bytes, alignment, use, level, 0};
     uintptr_t address = 0;
     os_lock_take_here(&set->map->lock);
     struct huge *const record =
@@ -307,7 +308,7 @@ MALLOW_INTERNAL uintptr_t huge_take_charged(struct huge_set *set, size_t bytes, 
         huge_settle_charge_locked(set);
     }
     os_lock_drop_here(&set->map->lock);
-    if (unlikely(zeroed) && request.dirty != 0 && address != 0) {
+    if (unlikely(request.dirty != 0) && address != 0) {
         const size_t usable_bytes = bits_align_up(bytes, set->os->page_bytes);
         __builtin_memset((void *)address, 0, bits_min(request.dirty, usable_bytes));
     }
@@ -485,12 +486,12 @@ MALLOW_INTERNAL void huge_give_allowance(struct huge_set *set, const struct os_c
 static uintptr_t huge_remap_locked(struct huge_set *set, struct huge *huge, size_t total_bytes,
                                    bool may_move) {
     const bool grows = total_bytes > huge->mapped_bytes;
-    if (grows && huge->parts == HUGE_SEVERAL) {
-        return 0; // the kernel would refuse
-    }
-    if (grows && huge->parts == HUGE_JOINED && may_move &&
-        !huge_cache_may_ask(&set->cache, total_bytes)) {
-        set->refused = true; // it might, and a second call would follow
+    const bool refuses = huge->parts == HUGE_SEVERAL; // the kernel would
+    if (grows && (refuses || (huge->parts == HUGE_JOINED && may_move &&
+                              !huge_cache_may_ask(&set->cache, total_bytes)))) {
+        // Or it might, and a second call would follow. The block instead is to be of one mapping,
+        // so that it can go on growing.
+        set->refused = set->refused || may_move;
         return 0;
     }
     const uintptr_t before = huge->address;

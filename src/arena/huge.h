@@ -54,16 +54,24 @@ struct huge_set {
 MALLOW_INTERNAL void huge_set_init(struct huge_set *set, struct os *os, struct meta *meta,
                                    struct address_map *map, size_t cache_limit);
 
-// A block of at least `bytes` bytes; 0 if there is no memory. `zeroed`: it must read as zero.
+// What a block is for.
+enum huge_use {
+    HUGE_ANY,
+    HUGE_ZEROED, // it must read as zero
+    HUGE_GROWN,  // instead of a smaller one, and is likely to grow on
+};
+
+// A block of at least `bytes` bytes; 0 if there is no memory.
 // The growth is charged at `level`; refused, there is no memory.
 // At most one system call, where neither address space nor memory is limited and the alignment is
 // at most 64 MiB; otherwise three if it is more than a page.
 MALLOW_INTERNAL uintptr_t huge_take_charged(struct huge_set *set, size_t bytes, size_t alignment,
-                                            bool zeroed, enum os_charge_level level);
+                                            enum huge_use use, enum os_charge_level level);
 
 MALLOW_INLINE uintptr_t huge_take(struct huge_set *set, size_t bytes, size_t alignment,
                                   bool zeroed) {
-    return huge_take_charged(set, bytes, alignment, zeroed, OS_CHARGE_HARD);
+    return huge_take_charged(set, bytes, alignment, zeroed ? HUGE_ZEROED : HUGE_ANY,
+                             OS_CHARGE_HARD);
 }
 
 // A zeroed block whose (address + offset) is a multiple of `alignment`.

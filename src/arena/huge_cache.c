@@ -13,13 +13,16 @@
 // But to keep one where there are fewer pieces than this takes none: it lies behind a live block,
 // and becomes a part of what that leaves.
 #define HUGE_COUNT_OF_SMALL (MALLOW_HUGE_CACHE_COUNT / 2)
-// Blocks below this are of one mapping, so that realloc can go on growing them by mremap.
-#define HUGE_GATHER_BLOCK_BYTES_MIN ((size_t)4 << 20)
-// Larger ones are, too, but where this part of them and more has pages already.
+// Blocks that grow are of one mapping below this, so that realloc goes on growing them by mremap.
+#define HUGE_GROWN_BLOCK_BYTES_MIN ((size_t)4 << 20)
+// All of so much and more are, so that realloc can grow them by mremap, but where
+// this part of them and more has pages already.
 #define HUGE_WHOLE_BYTES ((size_t)64 << 20)
 #define HUGE_WHOLE_SHARE 8U
-// Moves that a request which finds no piece large enough makes worth while.
+// Moves that a request which finds no piece large enough makes worth while,
 #define HUGE_MOVES_WANTED 2U
+// where less is gathered than it needs: of so much, and more, than two of its size.
+#define HUGE_AHEAD_BLOCK_BYTES_MIN ((size_t)8 << 20)
 // Address space of a room; a piece that would fill most of it stays where it is.
 #define HUGE_ROOM_BYTES ((size_t)1 << 30)
 // With less left of it, one in which faults make huge pages is followed by the next.
@@ -86,12 +89,9 @@ static void huge_cache_set_piece(struct huge_cache *cache, unsigned number,
     huge_index_add(cache->index, piece, number);
 }
 
-// Whether a piece is to be one with what is gathered. Not where the kernel has put a small block
-// right before the room by chance: then no small one could have it, see huge_cache_uses_room.
+// Whether a piece is to be one with what is gathered.
 MALLOW_INLINE bool huge_cache_precedes(const struct huge_cache *cache, struct huge_mapping piece) {
-    return piece.address + piece.bytes == cache->room.front &&
-           (piece.parts != HUGE_ONE || piece.bytes >= HUGE_GATHER_BLOCK_BYTES_MIN ||
-            piece.address >= cache->room.whole_from);
+    return piece.address + piece.bytes == cache->room.front;
 }
 
 // Makes a piece one with a range that begins where it ends.
@@ -458,10 +458,14 @@ MALLOW_INLINE void huge_cache_learn(struct huge_cache *cache, size_t bytes, size
     }
 }
 
-// A request has found no piece that is large enough.
-static void huge_cache_miss(struct huge_cache *cache) {
-    cache->room.wanted = (unsigned)bits_min(cache->room.wanted + HUGE_MOVES_WANTED,
-                                            MALLOW_HUGE_CACHE_COUNT);
+// A request has found no piece that is large enough. Moves save faults of the next ones if there is
+// not enough at hand; of large blocks' pages they save more than they cost also where there is.
+static void huge_cache_miss(struct huge_cache *cache, size_t bytes) {
+    const size_t enough = bytes < HUGE_AHEAD_BLOCK_BYTES_MIN ? bytes : 2 * bytes;
+    if (huge_cache_gathered(cache) < enough) {
+        cache->room.wanted = (unsigned)bits_min(cache->room.wanted + HUGE_MOVES_WANTED,
+                                                MALLOW_HUGE_CACHE_COUNT);
+    }
 }
 
 // Out of the room, after a piece has been moved there if more is needed than is gathered.
@@ -495,20 +499,18 @@ static struct huge_mapping huge_cache_take_gathered(struct huge_cache *cache, si
 // together saves the faults of the pages that were there, and is copied where it grows: a large
 // block is not, for the sake of a few. `best`: bytes of the best piece.
 static bool huge_cache_uses_room(const struct huge_cache *cache, size_t bytes, size_t best) {
-    if (bytes < HUGE_GATHER_BLOCK_BYTES_MIN) { // of one mapping, and without fresh pages
-        return huge_cache_gathered(cache) >= bytes && cache->room.front >= cache->room.whole_from;
-    }
     return cache->bytes > 0 &&
            cache->room.end - cache->room.front >= bytes &&
            (bytes < HUGE_WHOLE_BYTES ||
             huge_cache_gathered(cache) + best >= bytes / HUGE_WHOLE_SHARE);
 }
 
-MALLOW_INTERNAL size_t huge_cache_growth(const struct huge_cache *cache, size_t bytes,
+MALLOW_INTERNAL size_t huge_cache_growth(const struct huge_cache *cache, size_t bytes, bool grows,
                                          struct huge_choice *choice) {
     const unsigned piece = cache->count > 0 ? huge_cache_best(cache, bytes) : HUGE_INDEX_NONE;
     const size_t best = piece != HUGE_INDEX_NONE ? cache->pieces[piece].bytes : 0;
-    const bool gathers = best < bytes && huge_cache_uses_room(cache, bytes, best);
+    const bool gathers = best < bytes && (!grows || bytes >= HUGE_GROWN_BLOCK_BYTES_MIN) &&
+                         huge_cache_uses_room(cache, bytes, best);
     *choice = (struct huge_choice){piece, gathers};
     // What is put together grows by that whether or not a piece moves.
     return bytes - bits_min(bytes, gathers ? huge_cache_gathered(cache) : best);
@@ -517,16 +519,13 @@ MALLOW_INTERNAL size_t huge_cache_growth(const struct huge_cache *cache, size_t 
 MALLOW_INTERNAL struct huge_mapping huge_cache_take(struct huge_cache *cache, size_t bytes,
                                                     struct huge_choice choice, size_t live_bytes) {
     const unsigned piece = choice.piece;
-    const bool apart = bytes >= HUGE_GATHER_BLOCK_BYTES_MIN; // may be put together of all there is
     if (piece != HUGE_INDEX_NONE) {
         if (cache->pieces[piece].bytes >= bytes) {
             return huge_cache_cut(cache, piece, bytes);
         }
-        if (apart) {
-            huge_cache_miss(cache);
-        }
+        huge_cache_miss(cache, bytes);
     }
-    huge_cache_learn(cache, bytes, apart ? cache->bytes : choice.gathers ? bytes : 0, live_bytes);
+    huge_cache_learn(cache, bytes, cache->bytes, live_bytes);
     if (choice.gathers) {
         return huge_cache_take_gathered(cache, bytes, piece);
     }

@@ -8,8 +8,7 @@
 //          limit and a quarter of what is live, as far as keeping has proved worth it; more only
 //          where the kernel refused munmap, and where a call left it to a later one.
 //          Pieces do not touch each other, nor the gathered range; but for loose ones, which a call
-//          without the time to join them has kept: later ones do, one at a time; and for small
-//          ones that lie before the room.
+//          without the time to join them has kept: later ones do, one at a time.
 //          Every function makes at most one system call, unless the kernel refuses that.
 //
 //   room   | handed out | gathered: pages of freed blocks | address space, no pages yet |
@@ -84,8 +83,9 @@ struct huge_choice {
     bool gathers;   // none is large enough, and it is put together in the room
 };
 
-// The most that taking `bytes` bytes can add to what is cached and handed out; chooses.
-MALLOW_INTERNAL size_t huge_cache_growth(const struct huge_cache *cache, size_t bytes,
+// The most that taking `bytes` bytes can add to what is cached and handed out; chooses. `grows`:
+// the block is likely to, and is not put together if that costs more than it saves.
+MALLOW_INTERNAL size_t huge_cache_growth(const struct huge_cache *cache, size_t bytes, bool grows,
                                          struct huge_choice *choice);
 
 // The same for a block that is to be cleared, out of the piece alone: a good one, or none.

@@ -392,12 +392,13 @@ CASE(what_is_ahead_in_a_later_word_is_ahead) {
         arena_prepare(&large);
     } while (arena_is_low(&large) != ARENA_NOT_LOW || arena->free_slices < 9);
     arena->map.word_count = 2;
-    arena->map.summary[ARENA_FIRST_AHEAD_ROW][1] = 1;
-    while (arena->map.summary[ARENA_FIRST_AHEAD_ROW][0] != 0) {
+    const uint64_t enough = chunk_map_rows_from(ARENA_FIRST_AHEAD_SLICES);
+    arena->map.summary[1].present = enough;
+    while ((arena->map.summary[0].present & enough) != 0) {
         assert_non_null(arena_take(&large, 1, 1).slab);
     }
     assert_int_equal(arena_is_low(&large), ARENA_NOT_LOW);
-    arena->map.summary[ARENA_FIRST_AHEAD_ROW][1] = 0;
+    arena->map.summary[1].present = 0;
     while (arena->free_slices != 0) {
         assert_non_null(arena_take(&large, 1, 1).slab);
     }

@@ -61,25 +61,53 @@ static bool model_find_dirty(unsigned chunk, unsigned count, unsigned align, uns
     return false;
 }
 
-static bool model_bit(unsigned chunk, unsigned row) {
-    unsigned slice;
-    return row == CHUNK_MAP_DIRTY_ROW ? model_find_in(chunk, 1, 1, DIRTY, &slice)
-                                      : model_find_in(chunk, 1U << row, 1, CLEAN, &slice);
+static unsigned model_row(unsigned chunk) { // of its longest run
+    unsigned longest = 0;
+    unsigned run = 0;
+    for (unsigned slice = 0; slice < SLICES; slice++) {
+        run = model[chunk][slice] == USED ? 0 : run + 1;
+        longest = run > longest ? run : longest;
+    }
+    return longest == SLICES ? CHUNK_MAP_FULL_ROW : longest > 16 ? CHUNK_MAP_LONG_ROW : longest;
 }
 
+static bool model_bit(unsigned chunk, unsigned row) {
+    unsigned slice;
+    return row == CHUNK_MAP_DIRTY_ROW ? model_find_in(chunk, 1, 1, DIRTY, &slice) : model_row(chunk) == row;
+}
+
+// The lowest chunk in the lowest row from this one on that has any.
+static bool model_best(unsigned from, unsigned *chunk) {
+    unsigned best = CHUNK_MAP_ROWS;
+    for (unsigned i = 0; i < map.chunk_count; i++) {
+        const unsigned row = model_row(i);
+        if (row >= from && row < best) {
+            best = row;
+            *chunk = i;
+        }
+    }
+    return best < CHUNK_MAP_ROWS;
+}
+
+static unsigned row_from(unsigned count) {
+    return count == SLICES ? CHUNK_MAP_FULL_ROW : count > 16 ? CHUNK_MAP_LONG_ROW : count;
+}
+
+// Exact where the chunk that fits best has such a place; any alignment is found in one chunk.
 static struct chunk_place model_place(unsigned count, unsigned align) {
     struct chunk_place place = {true, 0, 0};
-    const bool dirty_first = count == 1 && align == 1; // in any chunk; else within the chunk
-    for (unsigned pass = dirty_first ? 0 : 1; pass < 2; pass++) {
+    if (count == 1 && align == 1) { // a dirty one in any chunk first; else within the chunk
         for (unsigned chunk = 0; chunk < map.chunk_count; chunk++) {
             place.chunk_index = chunk;
-            if (model_find_dirty(chunk, count, align, &place.slice_index) ||
-                (pass == 1 && model_find_in(chunk, count, align, CLEAN, &place.slice_index))) {
+            if (model_find_dirty(chunk, 1, 1, &place.slice_index)) {
                 return place;
             }
         }
     }
-    return (struct chunk_place){false, 0, 0};
+    place.found = model_best(row_from(count), &place.chunk_index) &&
+                  (model_find_dirty(place.chunk_index, count, align, &place.slice_index) ||
+                   model_find_in(place.chunk_index, count, align, CLEAN, &place.slice_index));
+    return place;
 }
 
 // ---- The invariant ------------------------------------------------------------------------------
@@ -97,8 +125,11 @@ static void check_chunk(unsigned chunk) {
 static void check_summary(void) {
     for (unsigned row = 0; row < CHUNK_MAP_ROWS; row++) {
         for (unsigned group = 0; group < GROUPS_MAX; group++) {
-            assert_int_equal((map.summary[row][group / 64] >> (group % 64)) & 1,
+            assert_int_equal((map.summary[group / 64].rows[row] >> (group % 64)) & 1,
                              chunk_map_group(&map, group)->rows[row] != 0);
+        }
+        for (unsigned word = 0; word < MALLOW_ARENA_SUMMARY_WORDS; word++) {
+            assert_int_equal((map.summary[word].present >> row) & 1, map.summary[word].rows[row] != 0);
         }
     }
 }
@@ -138,13 +169,9 @@ static struct chunk_place find(unsigned count, unsigned align) {
     return (struct chunk_place){true, taken.chunk_index, taken.slice_index};
 }
 
-// The rows of runs that the chunk's group has a chunk in, a bit each.
-static unsigned rows_of(unsigned chunk) {
-    unsigned rows = 0;
-    for (unsigned row = 0; row < CHUNK_MAP_RUN_ROWS; row++) {
-        rows |= (chunk_map_group(&map, chunk / 64)->rows[row] != 0 ? 1U : 0U) << row;
-    }
-    return rows;
+// Whether a row of the chunk's group has no chunk but this one, which is in it.
+static bool is_alone(unsigned chunk) {
+    return chunk_map_group(&map, chunk / 64)->rows[model_row(chunk)] == UINT64_C(1) << (chunk % 64);
 }
 
 // ---- Cases --------------------------------------------------------------------------------------
@@ -155,8 +182,8 @@ CASE(an_empty_map_has_nothing) {
         assert_false(find(count, 1).found);
     }
     unsigned chunk;
-    assert_false(chunk_map_next(&map, 0, 0, &chunk));
-    assert_false(chunk_map_next(&map, 0, 3, &chunk));
+    assert_false(chunk_map_next(&map, 1, 0, &chunk));
+    assert_false(chunk_map_next(&map, CHUNK_MAP_DIRTY_ROW, 3, &chunk));
 }
 
 CASE(one_chunk_is_searched_exactly_lowest_address_first_dirty_first) {
@@ -185,16 +212,15 @@ CASE(taking_at_once_takes_what_is_found_and_can_be_undone) {
         const unsigned count = 1 + unit_below(&chance, SLICES);
         const unsigned align = 1U << unit_below(&chance, 6);
         const struct chunk_place found = find(count, align);
-        unsigned had = 0;
-        if (found.found) {
-            had = rows_of(found.chunk_index);
-        }
+        const unsigned row = found.found ? model_row(found.chunk_index) : 0;
+        const bool alone = found.found && is_alone(found.chunk_index);
         struct chunk_taken taken;
         assert_int_equal(chunk_map_find_and_take(&map, count, align, &taken), found.found);
         if (!found.found) {
             continue;
         }
-        assert_int_equal(taken.emptied, had & ~rows_of(found.chunk_index));
+        assert_int_equal(taken.emptied,
+                         alone && chunk_map_group(&map, found.chunk_index / 64)->rows[row] == 0);
         assert_int_equal(taken.chunk_index, found.chunk_index);
         assert_int_equal(taken.slice_index, found.slice_index);
         const uint32_t span = chunk_mask_span(found.slice_index, count);
@@ -220,7 +246,7 @@ CASE(every_length_and_alignment_is_found_in_a_free_chunk_at_its_start) {
     }
 }
 
-CASE(among_many_chunks_what_is_found_fits_and_a_certain_fit_is_never_missed) {
+CASE(among_many_chunks_the_best_fit_is_found_and_a_certain_one_is_never_missed) {
     struct unit_chance chance = unit_chance_begin();
     begin(200);
     for (unsigned round = 0; round < 5000; round++) {
@@ -232,23 +258,24 @@ CASE(among_many_chunks_what_is_found_fits_and_a_certain_fit_is_never_missed) {
             assert_true(place.chunk_index < map.chunk_count);
             assert_int_equal(place.slice_index % align, 0);
             assert_true(model_has(place.chunk_index, place.slice_index, count, CLEAN));
-            continue;
         }
-        unsigned certain = 1; // a power of two, within which the request fits wherever it lies
-        while (certain < count + align - 1 && certain < SLICES) {
-            certain *= 2;
+        const struct chunk_place expected = model_place(count, align);
+        if (expected.found) {
+            assert_true(place.found);
+            assert_int_equal(place.chunk_index, expected.chunk_index);
+            assert_int_equal(place.slice_index, expected.slice_index);
         }
-        for (unsigned chunk = 0; chunk < map.chunk_count; chunk++) {
-            unsigned slice;
-            assert_false(model_find_in(chunk, certain, 1, CLEAN, &slice));
-        }
+        unsigned chunk; // within a run that is longer by the alignment it fits wherever that lies
+        const unsigned certain = count + align - 1 <= 16 ? count + align - 1 : CHUNK_MAP_FULL_ROW;
+        assert_true(place.found || !model_best(certain, &chunk));
     }
     check_summary();
 }
 
-CASE(a_single_slice_is_the_lowest_dirty_one_of_all_else_the_lowest_free_one) {
+CASE(a_single_slice_is_the_lowest_dirty_one_of_all_else_one_that_fits_best) {
     begin(300);
-    give(7, 3, 2, false);
+    give(2, 3, 2, false);
+    give(7, 3, 1, false);
     give(250, 9, 3, true);
     give(280, 1, 1, true);
     struct chunk_place place = find(1, 1);
@@ -275,7 +302,7 @@ CASE(next_finds_the_lowest_chunk_from_anywhere_across_groups_and_summary_words) 
                 next++;
             }
             const bool exists = next < sizeof places / sizeof places[0] &&
-                                (row <= 3 || row == CHUNK_MAP_DIRTY_ROW); // 8 slices: rows 0 to 3
+                                (row == 8 || row == CHUNK_MAP_DIRTY_ROW);
             unsigned chunk = 0;
             assert_int_equal(chunk_map_next(&map, row, from, &chunk), exists);
             if (exists) {
@@ -292,8 +319,8 @@ int main(void) {
         cmocka_unit_test(one_chunk_is_searched_exactly_lowest_address_first_dirty_first),
         cmocka_unit_test(taking_at_once_takes_what_is_found_and_can_be_undone),
         cmocka_unit_test(every_length_and_alignment_is_found_in_a_free_chunk_at_its_start),
-        cmocka_unit_test(among_many_chunks_what_is_found_fits_and_a_certain_fit_is_never_missed),
-        cmocka_unit_test(a_single_slice_is_the_lowest_dirty_one_of_all_else_the_lowest_free_one),
+        cmocka_unit_test(among_many_chunks_the_best_fit_is_found_and_a_certain_one_is_never_missed),
+        cmocka_unit_test(a_single_slice_is_the_lowest_dirty_one_of_all_else_one_that_fits_best),
         cmocka_unit_test(
             next_finds_the_lowest_chunk_from_anywhere_across_groups_and_summary_words),
     };

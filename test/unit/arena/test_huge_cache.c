@@ -644,7 +644,7 @@ CASE(what_is_gathered_is_idle_and_given_back_too) {
         skip(); // the kernel has put them side by side
     }
     struct huge_choice choice;
-    assert_true(huge_cache_growth(&set->cache, 30 * MIB, &choice) >= 10 * MIB);
+    assert_true(huge_cache_growth(&set->cache, 30 * MIB, false, &choice) >= 10 * MIB);
     (void)huge_idle_look(set);
     (void)huge_idle_look(set);
     assert_int_equal(huge_idle_look(set), 20 * MIB);

@@ -24,25 +24,75 @@ static void touch(uintptr_t address, size_t from, size_t bytes) {
     }
 }
 
-static size_t some_size(unsigned *seed) {
+static size_t some_size(unsigned *seed, size_t most) {
     *seed = *seed * 1103515245U + 12345U;
-    return 1200 * KIB + (*seed >> 8) % (2800 * KIB);
+    return 1200 * KIB + (*seed >> 8) % (most - 1200 * KIB);
 }
 
-CASE(blocks_below_four_mib_of_any_sizes_have_the_pages_of_those_before) {
+// Blocks of up to `most` bytes, `live` of them at a time, in any order.
+static void replace_blocks(size_t most, unsigned live) {
+    uintptr_t blocks[8] = {0};
     unsigned seed = 1;
     for (unsigned i = 0; i < 600; i++) {
         if (i == 100) {
             touched.fresh = 0;
             touched.written = 0;
         }
-        const size_t bytes = some_size(&seed);
-        const uintptr_t block = huge_take(set, bytes, 1, false);
-        assert_true(block != 0);
-        touch(block, 0, bytes);
-        assert_true(huge_give(set, block, true));
+        const size_t bytes = some_size(&seed, most);
+        uintptr_t *const block = &blocks[(seed >> 4) % live];
+        assert_true(*block == 0 || huge_give(set, *block, true));
+        *block = huge_take(set, bytes, 1, false);
+        assert_true(*block != 0);
+        touch(*block, 0, bytes);
     }
     assert_true(touched.fresh < touched.written / 4);
+}
+
+CASE(blocks_below_four_mib_of_any_sizes_have_the_pages_of_those_before) {
+    replace_blocks(4000 * KIB, 1);
+}
+
+// Larger ones are put together, in a room; what they leave there serves the smaller ones, too.
+CASE(so_do_those_of_which_few_are_larger) {
+    replace_blocks(4200 * KIB, 1);
+}
+
+CASE(and_those_of_which_many_are) {
+    replace_blocks(8 * MIB, 1);
+}
+
+CASE(and_where_several_are_alive) {
+    replace_blocks(5 * MIB, 4);
+}
+
+// Else each step of a block that grows and grows would be copied.
+CASE(what_was_put_together_is_copied_once_where_it_grows) {
+    const uintptr_t several = huge_take(set, 5 * MIB, 1, false);
+    huge_of(set, several)->parts = HUGE_SEVERAL;
+    const uint64_t entries = os_entries(&world.os);
+    assert_int_equal(huge_resize(set, huge_of(set, several), 6 * MIB, true), 0);
+    assert_int_equal(os_entries(&world.os), entries);
+    set->cache.worth = CACHE_LIMIT;
+    uintptr_t block = huge_take_charged(set, 6 * MIB, 1, HUGE_GROWN, OS_CHARGE_HARD);
+    assert_int_equal(huge_of(set, block)->parts, HUGE_ONE);
+    for (size_t bytes = 7 * MIB; bytes <= 20 * MIB; bytes += MIB) {
+        block = huge_resize(set, huge_of(set, block), bytes, true);
+        assert_true(block != 0);
+    }
+}
+
+// Nor is one put together that has only begun to grow.
+CASE(a_small_block_that_grows_is_of_one_mapping) {
+    set->cache.worth = CACHE_LIMIT;
+    const uintptr_t room = huge_take(set, 2 * MIB, 1, false);
+    assert_true(huge_give(set, room, true));
+    assert_true(huge_cache_take_fresh(&set->cache, MIB).address != 0); // now there is a room
+    set->cache.room.whole_from = set->cache.room.end;
+    struct huge_choice choice;
+    (void)huge_cache_growth(&set->cache, 3 * MIB, true, &choice);
+    assert_false(choice.gathers);
+    (void)huge_cache_growth(&set->cache, 3 * MIB, false, &choice);
+    assert_true(choice.gathers);
 }
 
 CASE(what_is_left_of_a_piece_is_kept_however_small) {
@@ -166,6 +216,11 @@ CASE(one_that_grows_again_and_again_has_the_pages_of_those_before) {
 int main(void) {
     const struct CMUnitTest cases[] = {
         HUGE_CASE(blocks_below_four_mib_of_any_sizes_have_the_pages_of_those_before),
+        HUGE_CASE(so_do_those_of_which_few_are_larger),
+        HUGE_CASE(and_those_of_which_many_are),
+        HUGE_CASE(and_where_several_are_alive),
+        HUGE_CASE(what_was_put_together_is_copied_once_where_it_grows),
+        HUGE_CASE(a_small_block_that_grows_is_of_one_mapping),
         HUGE_CASE(what_is_left_of_a_piece_is_kept_however_small),
         HUGE_CASE(few_small_pieces_are_kept),
         HUGE_CASE(a_block_of_joined_pieces_is_not_asked_for_where_that_would_be_one_call_of_two),
