@@ -525,7 +525,7 @@ MALLOW_INTERNAL struct huge_mapping huge_cache_take(struct huge_cache *cache, si
         }
         huge_cache_miss(cache, bytes);
     }
-    huge_cache_learn(cache, bytes, cache->bytes, live_bytes);
+    huge_cache_learn(cache, bytes, choice.gathers ? cache->bytes : 0, live_bytes);
     if (choice.gathers) {
         return huge_cache_take_gathered(cache, bytes, piece);
     }

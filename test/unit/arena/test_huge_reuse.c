@@ -65,6 +65,17 @@ CASE(and_where_several_are_alive) {
     replace_blocks(5 * MIB, 4);
 }
 
+// As before Linux 6.17, or with little address space: what is kept serves as far as it is one piece.
+CASE(and_where_the_kernel_moves_nothing) {
+    set->cache.room.refused = true;
+    replace_blocks(4000 * KIB, 1);
+}
+
+CASE(also_where_several_are_alive_and_it_moves_nothing) {
+    set->cache.room.refused = true;
+    replace_blocks(4000 * KIB, 4);
+}
+
 // Else each step of a block that grows and grows would be copied.
 CASE(what_was_put_together_is_copied_once_where_it_grows) {
     const uintptr_t several = huge_take(set, 5 * MIB, 1, false);
@@ -219,6 +230,8 @@ int main(void) {
         HUGE_CASE(so_do_those_of_which_few_are_larger),
         HUGE_CASE(and_those_of_which_many_are),
         HUGE_CASE(and_where_several_are_alive),
+        HUGE_CASE(and_where_the_kernel_moves_nothing),
+        HUGE_CASE(also_where_several_are_alive_and_it_moves_nothing),
         HUGE_CASE(what_was_put_together_is_copied_once_where_it_grows),
         HUGE_CASE(a_small_block_that_grows_is_of_one_mapping),
         HUGE_CASE(what_is_left_of_a_piece_is_kept_however_small),
