@@ -509,11 +509,17 @@ MALLOW_INTERNAL size_t huge_cache_growth(const struct huge_cache *cache, size_t 
                                          struct huge_choice *choice) {
     const unsigned piece = cache->count > 0 ? huge_cache_best(cache, bytes) : HUGE_INDEX_NONE;
     const size_t best = piece != HUGE_INDEX_NONE ? cache->pieces[piece].bytes : 0;
-    const bool gathers = best < bytes && (!grows || bytes >= HUGE_GROWN_BLOCK_BYTES_MIN) &&
-                         huge_cache_uses_room(cache, bytes, best);
-    *choice = (struct huge_choice){piece, gathers};
+    *choice = (struct huge_choice){piece, false};
+    if (best >= bytes) {
+        return 0;
+    }
+    // One that grows is to be of one mapping; and so is one that can have as many pages like that.
+    const bool whole = bytes < HUGE_GROWN_BLOCK_BYTES_MIN &&
+                       (grows || (best != 0 && huge_cache_gathered(cache) == 0 &&
+                                  cache->pieces[piece].parts != HUGE_SEVERAL));
+    choice->gathers = !whole && huge_cache_uses_room(cache, bytes, best);
     // What is put together grows by that whether or not a piece moves.
-    return bytes - bits_min(bytes, gathers ? huge_cache_gathered(cache) : best);
+    return bytes - bits_min(bytes, choice->gathers ? huge_cache_gathered(cache) : best);
 }
 
 MALLOW_INTERNAL struct huge_mapping huge_cache_take(struct huge_cache *cache, size_t bytes,

@@ -92,18 +92,29 @@ CASE(what_was_put_together_is_copied_once_where_it_grows) {
     }
 }
 
-// Nor is one put together that has only begun to grow.
-CASE(a_small_block_that_grows_is_of_one_mapping) {
+// Nor is one put together that has only begun to grow, or has as many pages without.
+CASE(a_small_block_is_put_together_only_where_that_is_of_use) {
     set->cache.worth = CACHE_LIMIT;
-    const uintptr_t room = huge_take(set, 2 * MIB, 1, false);
-    assert_true(huge_give(set, room, true));
+    const uintptr_t block = huge_take(set, 2 * MIB, 1, false);
+    assert_true(huge_give(set, block, true));
     assert_true(huge_cache_take_fresh(&set->cache, MIB).address != 0); // now there is a room
-    set->cache.room.whole_from = set->cache.room.end;
     struct huge_choice choice;
-    (void)huge_cache_growth(&set->cache, 3 * MIB, true, &choice);
+    (void)huge_cache_growth(&set->cache, 3 * MIB, false, &choice);
     assert_false(choice.gathers);
+    set->cache.pieces[choice.piece].parts = HUGE_SEVERAL; // which the kernel would not grow
     (void)huge_cache_growth(&set->cache, 3 * MIB, false, &choice);
     assert_true(choice.gathers);
+    (void)huge_cache_growth(&set->cache, 3 * MIB, true, &choice);
+    assert_false(choice.gathers);
+}
+
+// So the next block of a size has the place of one that was freed.
+CASE(and_a_piece_that_is_grown_stays_where_it_is_if_there_is_space) {
+    assert_true(huge_cache_take_fresh(&set->cache, MIB).address != 0);
+    const uintptr_t block = huge_take(set, 3 * MIB, 1, false);
+    assert_true(huge_give(set, block, true)); // what is not kept of it goes
+    assert_int_equal(set->cache.bytes, 2 * MIB);
+    assert_int_equal(huge_take(set, 3 * MIB, 1, false), block);
 }
 
 CASE(what_is_left_of_a_piece_is_kept_however_small) {
@@ -233,7 +244,8 @@ int main(void) {
         HUGE_CASE(and_where_the_kernel_moves_nothing),
         HUGE_CASE(also_where_several_are_alive_and_it_moves_nothing),
         HUGE_CASE(what_was_put_together_is_copied_once_where_it_grows),
-        HUGE_CASE(a_small_block_that_grows_is_of_one_mapping),
+        HUGE_CASE(a_small_block_is_put_together_only_where_that_is_of_use),
+        HUGE_CASE(and_a_piece_that_is_grown_stays_where_it_is_if_there_is_space),
         HUGE_CASE(what_is_left_of_a_piece_is_kept_however_small),
         HUGE_CASE(few_small_pieces_are_kept),
         HUGE_CASE(a_block_of_joined_pieces_is_not_asked_for_where_that_would_be_one_call_of_two),
