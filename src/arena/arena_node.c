@@ -45,7 +45,7 @@ MALLOW_INTERNAL struct chunk_place arena_node_find_locked(const struct arena_set
     if (slice_count == 1) {
         place = node_find_in_row(set, CHUNK_MAP_DIRTY_ROW, 1, align_slices, mark, &tries);
     }
-    tries = place.found ? 0 : NODE_CANDIDATES;
+    tries = NODE_CANDIDATES;
     for (unsigned row = chunk_map_row_of(slice_count);
          row < CHUNK_MAP_ROWS && tries > 0 && !place.found; row++) {
         place = node_find_in_row(set, row, slice_count, align_slices, mark, &tries);

@@ -15,13 +15,12 @@
 #define HUGE_COUNT_OF_SMALL (MALLOW_HUGE_CACHE_COUNT / 2)
 // Blocks that grow are of one mapping below this, so that realloc goes on growing them by mremap.
 #define HUGE_GROWN_BLOCK_BYTES_MIN ((size_t)4 << 20)
-// All of so much and more are, so that realloc can grow them by mremap, but where
-// this part of them and more has pages already.
+// All of so much and more are of one, but where this part of them and more has pages already.
 #define HUGE_WHOLE_BYTES ((size_t)64 << 20)
 #define HUGE_WHOLE_SHARE 8U
-// Moves that a request which finds no piece large enough makes worth while,
+// Moves that a request which finds no piece large enough, nor enough gathered, makes worth while.
 #define HUGE_MOVES_WANTED 2U
-// where less is gathered than it needs: of so much, and more, than two of its size.
+// For a block of so much and more, enough is twice its size.
 #define HUGE_AHEAD_BLOCK_BYTES_MIN ((size_t)8 << 20)
 // Address space of a room; a piece that would fill most of it stays where it is.
 #define HUGE_ROOM_BYTES ((size_t)1 << 30)

@@ -61,6 +61,10 @@ static bool model_find_dirty(unsigned chunk, unsigned count, unsigned align, uns
     return false;
 }
 
+static unsigned row_from(unsigned count) {
+    return count == SLICES ? CHUNK_MAP_FULL_ROW : count > 16 ? CHUNK_MAP_LONG_ROW : count;
+}
+
 static unsigned model_row(unsigned chunk) { // of its longest run
     unsigned longest = 0;
     unsigned run = 0;
@@ -68,7 +72,7 @@ static unsigned model_row(unsigned chunk) { // of its longest run
         run = model[chunk][slice] == USED ? 0 : run + 1;
         longest = run > longest ? run : longest;
     }
-    return longest == SLICES ? CHUNK_MAP_FULL_ROW : longest > 16 ? CHUNK_MAP_LONG_ROW : longest;
+    return row_from(longest);
 }
 
 static bool model_bit(unsigned chunk, unsigned row) {
@@ -87,10 +91,6 @@ static bool model_best(unsigned from, unsigned *chunk) {
         }
     }
     return best < CHUNK_MAP_ROWS;
-}
-
-static unsigned row_from(unsigned count) {
-    return count == SLICES ? CHUNK_MAP_FULL_ROW : count > 16 ? CHUNK_MAP_LONG_ROW : count;
 }
 
 // Exact where the chunk that fits best has such a place; any alignment is found in one chunk.

@@ -79,11 +79,14 @@ CASE(also_where_several_are_alive_and_it_moves_nothing) {
 // Else each step of a block that grows and grows would be copied.
 CASE(what_was_put_together_is_copied_once_where_it_grows) {
     const uintptr_t several = huge_take(set, 5 * MIB, 1, false);
+    const uintptr_t kept = huge_take(set, 30 * MIB, 1, false);
+    set->cache.worth = CACHE_LIMIT;
     huge_of(set, several)->parts = HUGE_SEVERAL;
+    huge_of(set, kept)->parts = HUGE_SEVERAL;
+    assert_true(huge_give(set, kept, true)); // of which the block instead would be one more part
     const uint64_t entries = os_entries(&world.os);
     assert_int_equal(huge_resize(set, huge_of(set, several), 6 * MIB, true), 0);
     assert_int_equal(os_entries(&world.os), entries);
-    set->cache.worth = CACHE_LIMIT;
     uintptr_t block = huge_take_charged(set, 6 * MIB, 1, HUGE_GROWN, OS_CHARGE_HARD);
     assert_int_equal(huge_of(set, block)->parts, HUGE_ONE);
     for (size_t bytes = 7 * MIB; bytes <= 20 * MIB; bytes += MIB) {
