@@ -778,12 +778,6 @@ MALLOW_INTERNAL void heap_large_free(struct heap_shared *shared, struct slab *sl
 // (arena_put_off).
 MALLOW_INTERNAL void heap_large_free_moved(struct heap_shared *shared, struct slab *slab,
                                            bool late);
-// What a large block's slices are charged to besides; NULL: nothing. Not by the owner word: where
-// that leads, others may post what they know of an earlier life of the slot.
-MALLOW_INLINE struct os_charge *heap_large_allowance(const struct slab *slab) {
-    return (void *)__atomic_load_n(&slab->word, __ATOMIC_RELAXED);
-}
-
 // Whether it is seen at a glance that a large block cannot grow in place.
 MALLOW_INLINE bool heap_is_large_fixed(const struct heap_shared *shared, const struct slab *slab,
                                        size_t size) {

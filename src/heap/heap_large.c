@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 // Heap, large blocks: each with a span of slices of its own; any thread may free one. See heap.h.
-#include "heap/heap.h"
+#include "heap/heap_large.h"
 
 #include "os/fatal.h"
 #include "slab/size_class.h"
@@ -65,8 +65,7 @@ MALLOW_INTERNAL uintptr_t heap_large_allocate(struct heap *heap, size_t size, si
     const size_t usable_bytes = large_usable(shared, size);
     slab_init_large(span.slab, span.address, slice_count, usable_bytes);
     if (unlikely(heap_allowance(heap) != NULL)) {
-        __atomic_store_n(&span.slab->word, (void *)heap_allowance(heap),
-                         __ATOMIC_RELAXED); // for whoever gives the span back
+        heap_large_set_allowance(span.slab, heap_allowance(heap)); // for who gives the span back
     }
     if (zeroed && !span.zeroed) {
         __builtin_memset((void *)span.address, 0, usable_bytes);

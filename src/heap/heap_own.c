@@ -3,6 +3,7 @@
 #include "heap/heap_own.h"
 
 #include "heap/heap_gate.h"
+#include "heap/heap_large.h"
 #include "os/os_pages.h"
 
 static void own_keep(struct heap_own *own) {
@@ -186,14 +187,13 @@ static struct heap_own *own_of_allowance(struct os_charge *allowance) {
 }
 
 static struct heap_own *own_of_large(const struct heap_shared *shared, const struct slab *slab) {
-    // The word first: another thread may give the block up, and then it leads to something else.
-    struct heap_own *const own =
-        own_of_allowance((void *)__atomic_load_n(&slab->word, __ATOMIC_ACQUIRE));
-    if (own == NULL) {
-        const struct reserve_chunk *const chunk = reserve_chunk_of(shared->arenas, slab);
-        return own_of_reserve(shared, chunk != NULL ? chunk->reserve : NULL);
+    // Another thread may give the block up meanwhile: then the word may be anything of a slab's.
+    const uintptr_t word = (uintptr_t)__atomic_load_n(&slab->word, __ATOMIC_RELAXED);
+    if ((word & HEAP_LARGE_MARK) != 0) {
+        return own_of_allowance((void *)(word & ~HEAP_LARGE_MARK));
     }
-    return __atomic_load_n(&slab->kind, __ATOMIC_RELAXED) == SLAB_LARGE ? own : NULL;
+    const struct reserve_chunk *const chunk = reserve_chunk_of(shared->arenas, slab);
+    return own_of_reserve(shared, chunk != NULL ? chunk->reserve : NULL);
 }
 
 MALLOW_INTERNAL struct heap_own *heap_own_of(const struct heap_shared *shared, uintptr_t address) {

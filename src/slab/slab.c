@@ -115,8 +115,9 @@ MALLOW_INTERNAL bool slab_open(struct slab *slab, size_t page_bytes) {
     return true;
 }
 
-MALLOW_INTERNAL void slab_init_large(struct slab *slab, uintptr_t address, unsigned slice_count,
-                                     size_t usable_bytes) {
+// Of one block, or of none that a slab could have. The kind last, and once: others may be asking.
+static void slab_init_whole(struct slab *slab, uintptr_t address, unsigned slice_count,
+                            size_t usable_bytes, void *word, enum slab_kind kind) {
     slab_set_start(slab, address);
     atomic_store_explicit(&slab->reach_bytes, 0, memory_order_relaxed); // free: the slow path
     slab->block_bytes = (uint32_t)usable_bytes;
@@ -132,15 +133,18 @@ MALLOW_INTERNAL void slab_init_large(struct slab *slab, uintptr_t address, unsig
     slab->slice_count = (uint8_t)slice_count;
     slab->slice_back = 0;
     slab->word_count = 0;
-    __atomic_store_n(&slab->word, NULL, __ATOMIC_RELAXED);
+    __atomic_store_n(&slab->word, word, __ATOMIC_RELAXED);
     slab_set_owner(slab, 0);
-    __atomic_store_n(&slab->kind, SLAB_LARGE, __ATOMIC_RELEASE);
+    __atomic_store_n(&slab->kind, (uint8_t)kind, __ATOMIC_RELEASE);
+}
+
+MALLOW_INTERNAL void slab_init_large(struct slab *slab, uintptr_t address, unsigned slice_count,
+                                     size_t usable_bytes) {
+    slab_init_whole(slab, address, slice_count, usable_bytes, NULL, SLAB_LARGE);
 }
 
 MALLOW_INTERNAL void slab_init_thin(struct slab *slab, uintptr_t address, void *thin) {
-    slab_init_large(slab, address, 1, MALLOW_SLICE_BYTES);
-    __atomic_store_n(&slab->word, thin, __ATOMIC_RELAXED);
-    __atomic_store_n(&slab->kind, SLAB_THIN, __ATOMIC_RELEASE);
+    slab_init_whole(slab, address, 1, MALLOW_SLICE_BYTES, thin, SLAB_THIN);
 }
 
 MALLOW_INTERNAL void slab_clear(struct slab *slab) {

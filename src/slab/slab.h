@@ -82,7 +82,7 @@ struct slab {
     // Line 1: what malloc changes with every block.
     _Atomic(uintptr_t) last;  // the block handed out last; 0 if none; read by any
     uint64_t *word;           // where malloc takes the next block from; SLAB_THIN: its struct;
-                              // SLAB_LARGE: what its slices are charged to besides
+                              // SLAB_LARGE: what its slices are charged to besides (heap.h)
     uintptr_t word_base;      // address of the word's bit 0
     uint32_t take_bytes;      // block_bytes again
     uint32_t used_count;      // blocks not free here; SLAB_CURRENT more while malloc takes from it

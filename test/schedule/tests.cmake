@@ -6,7 +6,7 @@
 if(MALLOW_SANITIZE OR MALLOW_ASSERT OR NOT CMAKE_SYSTEM_PROCESSOR STREQUAL "x86_64")
     return()
 endif()
-foreach(subject frees heaps purge)
+foreach(subject frees heaps purge questions)
     mallow_program(schedule_${subject} schedule/test_${subject}.c schedule/explore.c)
     target_include_directories(schedule_${subject} PRIVATE ${PROJECT_SOURCE_DIR}/src
                                ${PROJECT_SOURCE_DIR}/include)

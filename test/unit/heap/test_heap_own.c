@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Heaps under an allowance: what is charged is what their blocks lie in, at any time, whoever frees
 // and resizes them; a limit holds; and the end of a heap gives all of it back.
+#include "heap/heap_large.h"
 #include "heap/heap_own.h"
 #include "heap_world.h"
 
