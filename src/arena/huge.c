@@ -618,6 +618,7 @@ MALLOW_INTERNAL void huge_join(struct huge_set *set) {
     os_lock_take(&set->map->lock);
     if (huge_is_loose(set)) {
         huge_cache_join(&set->cache, set->live_bytes);
+        huge_settle_charge_locked(set); // of two hollow parts one is forgotten
         (void)address_map_stock_locked(set->map, true);
     }
     os_lock_drop(&set->map->lock);
@@ -664,24 +665,29 @@ MALLOW_INTERNAL size_t huge_idle_look(struct huge_set *set) {
     return idle;
 }
 
-// Takes a part of what is cached off it, and unmaps that without the lock, as arena_idle_purge.
+// Takes a part of what is cached off it, and gives that back without the lock, as arena_idle_purge.
 // What is gathered cannot be taken off, and seldom comes to that.
 static size_t huge_idle_step_locked(struct huge_set *set, size_t bytes) {
     struct huge_cache *const cache = &set->cache;
-    if (cache->count == 0 || set->os->sealed) {
+    const size_t before = cache->bytes;
+    const struct huge_mapping end =
+        cache->count == 0 || set->os->sealed ? huge_no_mapping : huge_cache_cut_end(cache, bytes);
+    if (end.bytes == 0) {
         return huge_cache_purge_gathered(cache, bytes);
     }
-    const struct huge_mapping end = huge_cache_cut_end(cache, bytes);
+    const size_t counted = before - cache->bytes;
+    const bool purges = huge_cache_keeps_space(cache, end);
     set->leaving = end;
     set->leaving_thread = os_this_thread();
     os_lock_drop(&set->map->lock);
-    const bool gone = os_unmap(set->os, end.address, end.bytes);
+    const bool gone = purges ? os_purge(set->os, end.address, end.bytes)
+                             : os_unmap(set->os, end.address, end.bytes);
     os_lock_take_patiently(&set->map->lock);
     set->leaving = huge_no_mapping;
-    if (!gone) {
-        huge_cache_put_back(cache, end);
+    if (!gone || purges) {
+        huge_cache_put_back(cache, end, purges && gone);
     }
-    return gone ? end.bytes : 0;
+    return gone ? counted : 0;
 }
 
 MALLOW_INTERNAL size_t huge_idle_purge(struct huge_set *set, size_t bytes) {

@@ -2,17 +2,22 @@
 // Huge cache: see huge_cache.h.
 #include "arena/huge_cache.h"
 
+#include "arena/huge_pieces.h"
 #include "base/bits.h"
 #include "os/os_huge.h"
 
 #define HUGE_CACHE_WORTH_FIRST ((size_t)2 << 20)
 #define HUGE_CACHE_LIVE_SHARE 4U // beside the limit, one part in so many of what is live
+// The same where pieces are not moved, and more of them lie about.
+#define HUGE_STILL_LIVE_SHARE 2U
 
 // Smaller pieces are not worth a system call.
 #define HUGE_PIECE_BYTES_MIN ((size_t)1 << 20)
 // But to keep one where there are fewer pieces than this takes none: it lies behind a live block,
 // and becomes a part of what that leaves.
 #define HUGE_COUNT_OF_SMALL (MALLOW_HUGE_CACHE_COUNT / 2)
+// The same where pieces are not moved: to unmap one would leave a hole in the room.
+#define HUGE_COUNT_OF_STILL (MALLOW_HUGE_CACHE_COUNT - 4)
 // Blocks that grow are of one mapping below this, so that realloc goes on growing them by mremap.
 #define HUGE_GROWN_BLOCK_BYTES_MIN ((size_t)4 << 20)
 // All of so much and more are of one, but where this part of them and more has pages already.
@@ -37,47 +42,18 @@ MALLOW_INTERNAL void huge_cache_init(struct huge_cache *cache, struct os *os, si
 // What may be kept while `live_bytes` are live.
 static size_t huge_cache_bound(const struct huge_cache *cache, size_t live_bytes) {
     const size_t limit = __atomic_load_n(&cache->limit, __ATOMIC_RELAXED); // an option
-    return limit == 0 ? 0 : limit + live_bytes / HUGE_CACHE_LIVE_SHARE;
-}
-
-static bool huge_cache_is_full(const struct huge_cache *cache) {
-    return cache->pieces == NULL || cache->count == MALLOW_HUGE_CACHE_COUNT;
-}
-
-static size_t huge_cache_gathered(const struct huge_cache *cache) {
-    return cache->room.tail - cache->room.front;
-}
-
-static void huge_cache_set_loose(struct huge_cache *cache, uint64_t loose) {
-    __atomic_store_n(&cache->loose, loose, __ATOMIC_RELAXED);
-}
-
-static void huge_cache_set_count(struct huge_cache *cache, unsigned count) {
-    __atomic_store_n(&cache->count, count, __ATOMIC_RELAXED);
-}
-
-// The number that it gets.
-static unsigned huge_cache_add_piece(struct huge_cache *cache, struct huge_mapping piece) {
-    const unsigned number = bits_lowest(~cache->index->used);
-    cache->pieces[number] = piece;
-    huge_cache_set_count(cache, cache->count + 1);
-    return number;
-}
-
-// Takes a piece off the list, whatever its bytes count as.
-static struct huge_mapping huge_cache_take_piece(struct huge_cache *cache, unsigned number) {
-    const struct huge_mapping piece = cache->pieces[number];
-    huge_index_remove(cache->index, piece, number);
-    cache->pieces[number] = (struct huge_mapping){0, 0, HUGE_ONE};
-    huge_cache_set_count(cache, cache->count - 1);
-    if (unlikely(cache->loose != 0)) {
-        huge_cache_set_loose(cache, cache->loose & ~(UINT64_C(1) << number));
-    }
-    return piece;
+    const size_t share =
+        live_bytes / (cache->room.still ? HUGE_STILL_LIVE_SHARE : HUGE_CACHE_LIVE_SHARE);
+    return limit == 0 ? 0 : limit + share;
 }
 
 static unsigned huge_cache_last(const struct huge_cache *cache) {
     return bits_highest(cache->index->used);
+}
+
+// A piece that is large enough and not much larger than needed, else a largest. There is a piece.
+static unsigned huge_cache_best(const struct huge_cache *cache, size_t bytes) {
+    return huge_index_best(cache->index, cache->pieces, bytes);
 }
 
 // Gives a piece another extent.
@@ -88,97 +64,33 @@ static void huge_cache_set_piece(struct huge_cache *cache, unsigned number,
     huge_index_add(cache->index, piece, number);
 }
 
-// Whether a piece is to be one with what is gathered.
-MALLOW_INLINE bool huge_cache_precedes(const struct huge_cache *cache, struct huge_mapping piece) {
-    return piece.address + piece.bytes == cache->room.front;
+static bool huge_cache_in_room(const struct huge_cache *cache, struct huge_mapping piece) {
+    return piece.address >= cache->room.begin && piece.address < cache->room.end;
 }
 
-// Makes a piece one with a range that begins where it ends.
-static void huge_cache_append(struct huge_cache *cache, unsigned number,
-                              struct huge_mapping range) {
-    struct huge_mapping *const piece = &cache->pieces[number];
-    huge_index_end_at(cache->index, *piece, range.address + range.bytes, number);
-    piece->bytes += range.bytes;
-    piece->parts = huge_parts_of(piece->parts, range.parts);
-    if (unlikely(huge_cache_precedes(cache, *piece))) {
-        cache->room.front = huge_cache_take_piece(cache, number).address;
+// Whether a range keeps its address space when it is given back: a hole in a room whose pieces are
+// not moved would be between what could be one.
+static bool huge_cache_hollows(const struct huge_cache *cache, struct huge_mapping piece) {
+    return unlikely(cache->room.still) && huge_cache_in_room(cache, piece) &&
+           !huge_pieces_are_full(cache) && !huge_is_limited(cache->os);
+}
+
+// Gives a range back, its address space too but for a still room's. What the kernel does not unmap
+// is purged and kept, or lost.
+static void huge_cache_give_back(struct huge_cache *cache, struct huge_mapping piece) {
+    if (huge_cache_hollows(cache, piece) && os_purge(cache->os, piece.address, piece.bytes)) {
+        cache->regret = true;
+        huge_pieces_keep_hollow(
+            cache, piece, (struct huge_extent){piece.address, piece.address + piece.bytes});
+        return;
     }
-}
-
-// The same of one that ends where it begins.
-static void huge_cache_prepend(struct huge_cache *cache, unsigned number,
-                               struct huge_mapping range) {
-    struct huge_mapping *const piece = &cache->pieces[number];
-    huge_index_begin_at(cache->index, *piece, range.address, number);
-    piece->address = range.address;
-    piece->bytes += range.bytes;
-    piece->parts = huge_parts_of(piece->parts, range.parts);
-}
-
-static void huge_cache_more(struct huge_cache *cache, size_t bytes) {
-    cache->bytes += bytes;
-    if (cache->bytes > MALLOW_WORK_BYTES) {
-        os_raise_work(cache->os);
-    }
-}
-
-// Keeps a range as it is. There is a place.
-MALLOW_INLINE void huge_cache_keep_loose(struct huge_cache *cache, struct huge_mapping piece) {
-    huge_cache_more(cache, piece.bytes);
-    const unsigned number = huge_cache_add_piece(cache, piece);
-    huge_index_add_loose(cache->index, piece, number);
-    huge_cache_set_loose(cache, cache->loose | UINT64_C(1) << number);
-}
-
-// The same, joined with those that it touches.
-static void huge_cache_keep(struct huge_cache *cache, struct huge_mapping piece) {
-    huge_cache_more(cache, piece.bytes);
-    // Mappings of the kernel's that touch are one, unless pages have been moved to them.
-    const unsigned before = huge_index_ending(cache->index, cache->pieces, piece.address);
-    const unsigned behind =
-        huge_index_starting(cache->index, cache->pieces, piece.address + piece.bytes);
-    if (before != HUGE_INDEX_NONE) {
-        if (behind != HUGE_INDEX_NONE) {
-            const struct huge_mapping other = huge_cache_take_piece(cache, behind);
-            piece.bytes += other.bytes;
-            piece.parts = huge_parts_of(piece.parts, other.parts);
-        }
-        huge_cache_append(cache, before, piece);
-    } else if (behind != HUGE_INDEX_NONE) {
-        huge_cache_prepend(cache, behind, piece);
-    } else if (huge_cache_precedes(cache, piece)) {
-        cache->room.front = piece.address; // a block of the room came back before the next one went
-    } else {
-        huge_index_add(cache->index, piece, huge_cache_add_piece(cache, piece));
-    }
-}
-
-// Takes `bytes` bytes off the count.
-static void huge_cache_less(struct huge_cache *cache, size_t bytes) {
-    cache->bytes -= bytes;
-    cache->bytes_low = bits_min(cache->bytes_low, cache->bytes);
-}
-
-static struct huge_mapping huge_cache_remove(struct huge_cache *cache, unsigned number) {
-    const struct huge_mapping piece = huge_cache_take_piece(cache, number);
-    huge_cache_less(cache, piece.bytes);
-    return piece;
-}
-
-// A piece that is large enough and not much larger than needed, else a largest. There is a piece.
-static unsigned huge_cache_best(const struct huge_cache *cache, size_t bytes) {
-    return huge_index_best(cache->index, cache->pieces, bytes);
-}
-
-// Unmaps; what the kernel does not unmap is purged and kept, or lost.
-static void huge_cache_unmap(struct huge_cache *cache, struct huge_mapping piece) {
     if (os_unmap(cache->os, piece.address, piece.bytes)) {
         cache->regret = true;
         return;
     }
     (void)os_purge(cache->os, piece.address, piece.bytes);
-    if (!huge_cache_is_full(cache)) {
-        huge_cache_keep(cache, piece);
+    if (!huge_pieces_are_full(cache)) {
+        huge_pieces_keep(cache, piece);
     }
 }
 
@@ -194,7 +106,7 @@ static struct huge_mapping huge_rest(struct huge_mapping mapping, size_t offset)
 static uintptr_t huge_room_next(const struct huge_cache *cache, size_t bytes) {
     const struct huge_room *const room = &cache->room;
     const uintptr_t next = bits_align_up(room->tail, MALLOW_CHUNK_BYTES);
-    const bool has_place = huge_cache_gathered(cache) != 0 || !huge_cache_is_full(cache);
+    const bool has_place = huge_cache_gathered(cache) != 0 || !huge_pieces_are_full(cache);
     return huge_cache_is_broad(cache) && has_place && next <= room->end &&
                    room->end - next >= bytes
                ? next
@@ -215,11 +127,11 @@ MALLOW_INLINE void huge_room_align(struct huge_cache *cache, size_t bytes) {
     }
     room->tail = next;
     if (room->front != start) {
-        huge_cache_more(cache, next - start);
+        huge_pieces_count_more(cache, next - start);
         return;
     }
     room->front = next;
-    huge_cache_keep_loose(cache, (struct huge_mapping){start, next - start, HUGE_SEVERAL});
+    huge_pieces_keep_loose(cache, (struct huge_mapping){start, next - start, HUGE_SEVERAL});
 }
 
 static void huge_cache_set_left(struct huge_cache *cache, uintptr_t address, size_t bytes) {
@@ -245,27 +157,32 @@ static bool huge_room_move(struct huge_cache *cache, unsigned index) {
     const struct huge_mapping piece = cache->pieces[index];
     const enum os_moved moved = os_move(cache->os, piece.address, piece.bytes, room->tail);
     if (moved != OS_MOVED) {
-        room->refused = true;
+        room->still = moved == OS_NOT_MOVED && piece.parts != HUGE_ONE;
+        room->refused = !room->still;
         if (moved != OS_NOT_MOVED) {
             huge_room_lose(cache, piece.bytes);
         }
         if (moved == OS_BOTH_LOST) {
-            (void)huge_cache_remove(cache, index);
+            (void)huge_pieces_remove(cache, index);
         }
         return false;
     }
-    (void)huge_cache_take_piece(cache, index); // and as much is cached as before
+    (void)huge_pieces_take(cache, index); // and as much is cached as before
     room->tail += piece.bytes;
     room->whole_from = bits_max(room->whole_from, room->tail);
     return true;
 }
 
+// Of what is handed out from `address` on.
+static enum huge_parts huge_room_parts(const struct huge_room *room, uintptr_t address) {
+    return address < room->whole_from ? HUGE_SEVERAL : HUGE_ONE;
+}
+
 // The front of the room, of which `bytes` bytes are left; the last of them may be fresh.
 static struct huge_mapping huge_room_cut(struct huge_cache *cache, size_t bytes) {
     struct huge_room *const room = &cache->room;
-    const struct huge_mapping part = {room->front, bytes,
-                                      room->front < room->whole_from ? HUGE_SEVERAL : HUGE_ONE};
-    huge_cache_less(cache, bits_min(bytes, huge_cache_gathered(cache)));
+    const struct huge_mapping part = {room->front, bytes, huge_room_parts(room, room->front)};
+    huge_pieces_count_less(cache, bits_min(bytes, huge_cache_gathered(cache)));
     room->front += bytes;
     room->tail = bits_max(room->tail, room->front);
     return part;
@@ -278,6 +195,7 @@ static bool huge_room_make(struct huge_cache *cache, size_t bytes) {
         cache->room.refused = true;
         return false;
     }
+    cache->room.begin = address;
     cache->room.front = address;
     cache->room.tail = address;
     cache->room.end = address + bytes;
@@ -307,12 +225,15 @@ static void huge_cache_drop_left(struct huge_cache *cache) {
 // Leaves the room: what is gathered there becomes a piece, and the rest is given back.
 static void huge_room_leave(struct huge_cache *cache) {
     const struct huge_room room = cache->room;
-    cache->room =
-        (struct huge_room){.refused = room.refused, .wanted = room.wanted, .torn = room.torn};
+    const enum huge_parts parts = huge_room_parts(&room, room.front);
+    cache->room = (struct huge_room){.refused = room.refused,
+                                     .still = room.still,
+                                     .wanted = room.wanted,
+                                     .torn = room.torn};
     cache->bytes -= room.tail - room.front; // for a moment
     if (room.tail > room.front) {
-        huge_cache_keep(cache,
-                        (struct huge_mapping){room.front, room.tail - room.front, HUGE_SEVERAL});
+        huge_pieces_keep(cache,
+                        (struct huge_mapping){room.front, room.tail - room.front, parts});
     }
     if (room.end > room.tail) {
         (void)os_unmap(cache->os, room.tail, room.end - room.tail);
@@ -323,7 +244,7 @@ MALLOW_INTERNAL void huge_cache_close_room(struct huge_cache *cache) {
     if (cache->left.bytes != 0) {
         huge_cache_drop_left(cache);
     }
-    if (cache->room.end != 0 && !huge_cache_is_full(cache)) {
+    if (cache->room.end != 0 && !huge_pieces_are_full(cache)) {
         huge_room_leave(cache);
     }
     cache->room.refused = true;
@@ -352,7 +273,7 @@ MALLOW_INTERNAL void huge_cache_set_broad(struct huge_cache *cache, bool broad) 
     struct huge_room *const room = &cache->room;
     __atomic_store_n(&cache->broad, broad && !room->refused, __ATOMIC_RELAXED);
     if (cache->broad && room->end - room->tail < HUGE_ROOM_LOW_BYTES &&
-        (huge_cache_gathered(cache) == 0 || !huge_cache_is_full(cache))) {
+        (huge_cache_gathered(cache) == 0 || !huge_pieces_are_full(cache))) {
         huge_room_leave(cache);
         (void)huge_room_make(cache, HUGE_ROOM_BYTES);
     }
@@ -370,7 +291,7 @@ static void huge_cache_gather(struct huge_cache *cache) {
         huge_room_adapt(cache);
         return;
     }
-    if (room->refused || room->wanted == 0 || cache->count == 0 ||
+    if (room->refused || room->still || room->wanted == 0 || cache->count == 0 ||
         (single &&
          (room->end != 0 || cache->pieces[huge_cache_last(cache)].parts != HUGE_SEVERAL))) {
         return;
@@ -386,7 +307,7 @@ static void huge_cache_gather(struct huge_cache *cache) {
     } else if (room->end - room->tail >= bytes) {
         huge_room_align(cache, bytes);
         (void)huge_room_move(cache, index);
-    } else if (!huge_cache_is_full(cache)) {
+    } else if (!huge_pieces_are_full(cache)) {
         huge_room_leave(cache);
     }
 }
@@ -399,15 +320,16 @@ static struct huge_mapping huge_cache_cut(struct huge_cache *cache, unsigned ind
     const struct huge_mapping rest = huge_rest(piece, bytes);
     piece.bytes = bytes;
     if (rest.bytes >= HUGE_PIECE_BYTES_MIN ||
-        (rest.bytes != 0 && cache->count < HUGE_COUNT_OF_SMALL)) {
+        (rest.bytes != 0 &&
+         cache->count < (cache->room.still ? HUGE_COUNT_OF_STILL : HUGE_COUNT_OF_SMALL))) {
         huge_index_begin_at(cache->index, cache->pieces[index], rest.address, index);
+        huge_pieces_count_cut(cache, index, piece.address, rest.address);
         cache->pieces[index] = rest;
-        huge_cache_less(cache, bytes);
         return piece;
     }
-    (void)huge_cache_remove(cache, index);
+    (void)huge_pieces_remove(cache, index);
     if (rest.bytes != 0) {
-        huge_cache_unmap(cache, rest);
+        huge_cache_give_back(cache, rest);
     }
     return piece;
 }
@@ -440,7 +362,7 @@ static struct huge_mapping huge_cache_grow(struct huge_cache *cache, unsigned in
         cache->pieces[index].parts = HUGE_SEVERAL;
         return huge_cache_take_fresh(cache, bytes);
     }
-    (void)huge_cache_remove(cache, index);
+    (void)huge_pieces_remove(cache, index);
     return (struct huge_mapping){address, bytes, HUGE_ONE};
 }
 
@@ -477,6 +399,10 @@ static struct huge_mapping huge_cache_take_gathered(struct huge_cache *cache, si
     if (gathered == 0) {
         huge_room_align(cache, bytes); // all of it has to fit
     }
+    if (unlikely(room->still)) {
+        return room->end - room->front >= bytes ? huge_room_cut(cache, bytes)
+                                                : huge_cache_take_fresh(cache, bytes);
+    }
     if (gathered < bytes && piece != HUGE_INDEX_NONE && !room->refused) {
         const unsigned best = cache->pieces[piece].bytes <= bytes - gathered
                                   ? piece
@@ -496,8 +422,12 @@ static struct huge_mapping huge_cache_take_gathered(struct huge_cache *cache, si
 
 // Whether a request that no piece is large enough for is served out of the room. What is put
 // together saves the faults of the pages that were there, and is copied where it grows: a large
-// block is not, for the sake of a few. `best`: bytes of the best piece.
+// block is not, for the sake of a few. Where pieces are not moved, all that is to become pieces
+// side by side is of the room. `best`: bytes of the best piece.
 static bool huge_cache_uses_room(const struct huge_cache *cache, size_t bytes, size_t best) {
+    if (unlikely(cache->room.still) && bytes < HUGE_WHOLE_BYTES) {
+        return true;
+    }
     return cache->bytes > 0 &&
            cache->room.end - cache->room.front >= bytes &&
            (bytes < HUGE_WHOLE_BYTES ||
@@ -506,19 +436,26 @@ static bool huge_cache_uses_room(const struct huge_cache *cache, size_t bytes, s
 
 MALLOW_INTERNAL size_t huge_cache_growth(const struct huge_cache *cache, size_t bytes, bool grows,
                                          struct huge_choice *choice) {
+    const struct huge_room *const room = &cache->room;
     const unsigned piece = cache->count > 0 ? huge_cache_best(cache, bytes) : HUGE_INDEX_NONE;
     const size_t best = piece != HUGE_INDEX_NONE ? cache->pieces[piece].bytes : 0;
     *choice = (struct huge_choice){piece, false};
     if (best >= bytes) {
-        return 0;
+        return huge_pieces_hollow_first(cache, piece, bytes);
     }
     // One that grows is to be of one mapping; and so is one that can have as many pages like that.
     const bool whole = bytes < HUGE_GROWN_BLOCK_BYTES_MIN &&
-                       (grows || (best != 0 && huge_cache_gathered(cache) == 0 &&
+                       (grows || (best != 0 && huge_cache_gathered(cache) == 0 && !room->still &&
                                   cache->pieces[piece].parts != HUGE_SEVERAL));
     choice->gathers = !whole && huge_cache_uses_room(cache, bytes, best);
+    size_t kept = 0;
+    if (!choice->gathers) {
+        kept = best != 0 ? best - huge_pieces_hollow(cache, piece) : 0;
+    } else if (room->end - room->front >= bytes) { // else it is of the next room
+        kept = huge_cache_gathered(cache);
+    }
     // What is put together grows by that whether or not a piece moves.
-    return bytes - bits_min(bytes, choice->gathers ? huge_cache_gathered(cache) : best);
+    return bytes - bits_min(bytes, kept);
 }
 
 MALLOW_INTERNAL struct huge_mapping huge_cache_take(struct huge_cache *cache, size_t bytes,
@@ -526,11 +463,15 @@ MALLOW_INTERNAL struct huge_mapping huge_cache_take(struct huge_cache *cache, si
     const unsigned piece = choice.piece;
     if (piece != HUGE_INDEX_NONE) {
         if (cache->pieces[piece].bytes >= bytes) {
+            huge_cache_learn(cache, bytes, bytes - huge_pieces_hollow_first(cache, piece, bytes),
+                             live_bytes);
             return huge_cache_cut(cache, piece, bytes);
         }
         huge_cache_miss(cache, bytes);
     }
-    huge_cache_learn(cache, bytes, choice.gathers ? cache->bytes : 0, live_bytes);
+    // What cannot be put together is of no use, however much it is.
+    const size_t kept = cache->room.still ? huge_cache_gathered(cache) : cache->bytes;
+    huge_cache_learn(cache, bytes, choice.gathers ? kept : 0, live_bytes);
     if (choice.gathers) {
         return huge_cache_take_gathered(cache, bytes, piece);
     }
@@ -544,7 +485,7 @@ MALLOW_INTERNAL size_t huge_cache_growth_whole(const struct huge_cache *cache, s
                                                unsigned *piece) {
     const unsigned best = cache->count > 0 ? huge_cache_best(cache, bytes) : HUGE_INDEX_NONE;
     const bool serves =
-        best != HUGE_INDEX_NONE &&
+        best != HUGE_INDEX_NONE && huge_pieces_hollow(cache, best) == 0 &&
         (cache->pieces[best].bytes >= bytes || cache->pieces[best].parts != HUGE_SEVERAL);
     *piece = serves ? best : HUGE_INDEX_NONE;
     return bytes - (serves ? bits_min(bytes, cache->pieces[best].bytes) : 0);
@@ -573,13 +514,13 @@ MALLOW_INTERNAL struct huge_mapping huge_cache_take_behind(struct huge_cache *ca
     }
     struct huge_mapping piece = cache->pieces[number];
     if (piece.bytes == bytes) {
-        return huge_cache_remove(cache, number);
+        return huge_pieces_remove(cache, number);
     }
     // However small the rest is: the block is likely to grow on.
     const struct huge_mapping rest = huge_rest(piece, bytes);
     huge_index_begin_at(cache->index, piece, rest.address, number);
+    huge_pieces_count_cut(cache, number, piece.address, rest.address);
     cache->pieces[number] = rest;
-    huge_cache_less(cache, bytes);
     piece.bytes = bytes;
     return piece;
 }
@@ -588,19 +529,19 @@ MALLOW_INTERNAL struct huge_mapping huge_cache_take_fresh(struct huge_cache *cac
     struct huge_room *const room = &cache->room;
     const struct huge_room before = *room;
     const size_t gathered = huge_cache_gathered(cache);
-    if (room->refused || (gathered != 0 && huge_cache_is_full(cache)) ||
+    if (room->refused || (gathered != 0 && huge_pieces_are_full(cache)) ||
         (room->end - room->tail < bytes &&
          !huge_room_replace(cache, bytes + HUGE_ROOM_BYTES))) {
         return (struct huge_mapping){0, 0, HUGE_ONE};
     }
     if (gathered != 0) { // becomes a piece; the call has enough to do
+        const enum huge_parts parts = huge_room_parts(&before, before.front);
         room->front = room->tail;
         cache->bytes -= gathered;
-        huge_cache_keep_loose(cache, (struct huge_mapping){before.front, gathered, HUGE_SEVERAL});
+        huge_pieces_keep_loose(cache, (struct huge_mapping){before.front, gathered, parts});
     }
     huge_room_align(cache, bytes);
-    const struct huge_mapping part = {room->tail, bytes,
-                                      room->tail < room->whole_from ? HUGE_SEVERAL : HUGE_ONE};
+    const struct huge_mapping part = {room->tail, bytes, huge_room_parts(room, room->tail)};
     room->tail += bytes;
     room->front = room->tail;
     return part;
@@ -613,18 +554,50 @@ MALLOW_INTERNAL void huge_cache_unlearn(struct huge_cache *cache, size_t bytes) 
 
 // ---- Giving -------------------------------------------------------------------------------------
 
+// How much of a range of `have` bytes goes when `bytes` are to: all of it if too little would stay.
+static size_t huge_part(const struct huge_cache *cache, size_t have, size_t bytes) {
+    const size_t part = bits_min(bits_align_up(bytes, cache->os->page_bytes), have);
+    return have - part < HUGE_PIECE_BYTES_MIN ? have : part;
+}
+
+// Gives as much of what is gathered back; its address space is the room's as before. How much.
+static size_t huge_room_purge(struct huge_cache *cache, size_t bytes) {
+    struct huge_room *const room = &cache->room;
+    const size_t part = huge_part(cache, huge_cache_gathered(cache), bytes);
+    if (part == 0 || !os_purge(cache->os, room->tail - part, part)) {
+        return 0;
+    }
+    room->tail -= part;
+    huge_pieces_count_less(cache, part);
+    return part;
+}
+
+// As huge_cache_drop, where pieces are not moved: one that has pages, or what is gathered.
+static void huge_cache_drop_still(struct huge_cache *cache, size_t bytes) {
+    const unsigned fullest = huge_pieces_fullest(cache, bytes);
+    if (fullest != HUGE_INDEX_NONE) {
+        huge_cache_give_back(cache, huge_pieces_remove(cache, fullest));
+    } else if (huge_room_purge(cache, bytes) != 0) {
+        cache->regret = true;
+    }
+}
+
 // Gives a piece back, of at least `bytes` and not much more if there is one, or part of what is
 // gathered.
 static void huge_cache_drop(struct huge_cache *cache, size_t bytes) {
+    if (unlikely(cache->room.still)) {
+        huge_cache_drop_still(cache, bytes);
+        return;
+    }
     if (cache->count > 0) {
         const unsigned enough = huge_index_enough(cache->index, cache->pieces, bytes);
-        huge_cache_unmap(cache, huge_cache_remove(cache, enough));
+        huge_cache_give_back(cache, huge_pieces_remove(cache, enough));
         return;
     }
     const size_t length = bits_min(bits_align_up(bytes, cache->os->page_bytes),
                                    huge_cache_gathered(cache));
     if (length != 0) {
-        huge_cache_unmap(cache, huge_room_cut(cache, length));
+        huge_cache_give_back(cache, huge_room_cut(cache, length));
     }
 }
 
@@ -651,18 +624,47 @@ static size_t huge_cache_limit(const struct huge_cache *cache, size_t live_bytes
     return limit - bits_min(limit, cache->debt);
 }
 
+// A piece that is not of the room; HUGE_INDEX_NONE: there is none.
+static unsigned huge_cache_outside(const struct huge_cache *cache) {
+    for (uint64_t rest = cache->index->used; rest != 0; rest &= rest - 1) {
+        if (!huge_cache_in_room(cache, cache->pieces[bits_lowest(rest)])) {
+            return bits_lowest(rest);
+        }
+    }
+    return HUGE_INDEX_NONE;
+}
+
+// Keeps a mapping of a still room, of which only `keep` bytes may be; what goes for the rest is of
+// least use where it lies. A piece outside of the room does not become larger; what is gathered is
+// the last to be taken; else it is the end of the mapping.
+static void huge_cache_keep_still(struct huge_cache *cache, struct huge_mapping mapping,
+                                  size_t keep) {
+    const struct huge_extent end = {mapping.address + keep, mapping.address + mapping.bytes};
+    const unsigned outside = huge_cache_outside(cache);
+    if (outside != HUGE_INDEX_NONE) {
+        huge_cache_give_back(cache, huge_pieces_remove(cache, outside));
+    } else if (huge_cache_gathered(cache) >= mapping.bytes - keep) {
+        cache->regret = huge_room_purge(cache, mapping.bytes - keep) != 0 || cache->regret;
+    } else if (os_purge(cache->os, end.start, mapping.bytes - keep)) {
+        cache->regret = true;
+        huge_pieces_keep_hollow(cache, mapping, end);
+        return;
+    }
+    huge_pieces_keep(cache, mapping);
+}
+
 MALLOW_INTERNAL void huge_cache_give(struct huge_cache *cache, struct huge_mapping mapping,
                                      size_t live_bytes, bool may_enter) {
-    const bool has_place = !huge_cache_is_full(cache);
+    const bool has_place = !huge_pieces_are_full(cache);
     if (!may_enter && has_place) {
-        huge_cache_keep_loose(cache, mapping);
+        huge_pieces_keep_loose(cache, mapping);
         if (unlikely(os_charge_is_capped(&cache->os->charge))) {
             huge_cache_owe_beyond(cache, huge_cache_limit(cache, live_bytes, 0));
         }
         return;
     }
     if (unlikely(!has_place)) { // what is owed then, a call with a place notes
-        huge_cache_unmap(cache, mapping);
+        huge_cache_give_back(cache, mapping);
         return;
     }
     const size_t limit = huge_cache_limit(cache, live_bytes, mapping.bytes);
@@ -671,11 +673,16 @@ MALLOW_INTERNAL void huge_cache_give(struct huge_cache *cache, struct huge_mappi
         keep = bits_align_down(keep, cache->os->page_bytes);
         keep = keep >= HUGE_PIECE_BYTES_MIN ? keep : 0;
     }
+    if (keep < mapping.bytes && huge_cache_hollows(cache, mapping)) {
+        huge_cache_keep_still(cache, mapping, keep);
+        huge_cache_owe_beyond(cache, limit);
+        return;
+    }
     if (keep > 0) {
-        huge_cache_keep(cache, (struct huge_mapping){mapping.address, keep, mapping.parts});
+        huge_pieces_keep(cache, (struct huge_mapping){mapping.address, keep, mapping.parts});
     }
     if (keep < mapping.bytes) {
-        huge_cache_unmap(cache, huge_rest(mapping, keep));
+        huge_cache_give_back(cache, huge_rest(mapping, keep));
         huge_cache_owe_beyond(cache, limit); // less is live than before, so less may be kept
     } else if (cache->bytes > limit) {
         huge_cache_drop(cache, 0);
@@ -685,9 +692,11 @@ MALLOW_INTERNAL void huge_cache_give(struct huge_cache *cache, struct huge_mappi
 }
 
 MALLOW_INTERNAL void huge_cache_join(struct huge_cache *cache, size_t live_bytes) {
-    const struct huge_mapping piece = huge_cache_take_piece(cache, bits_lowest(cache->loose));
-    cache->bytes -= piece.bytes; // for a moment
-    huge_cache_keep(cache, piece);
+    const unsigned number = bits_lowest(cache->loose);
+    const struct huge_extent hollow = cache->hollow[number];
+    const struct huge_mapping piece = huge_pieces_take(cache, number);
+    cache->bytes -= piece.bytes - (hollow.end - hollow.start); // for a moment
+    huge_pieces_keep_hollow(cache, piece, hollow);
     huge_cache_owe_beyond(cache, huge_cache_limit(cache, live_bytes, 0));
 }
 
@@ -698,42 +707,42 @@ MALLOW_INTERNAL size_t huge_cache_idle(struct huge_cache *cache) {
     return idle;
 }
 
-// How much of a range of `have` bytes goes when `bytes` are to: all of it if too little would stay.
-static size_t huge_part(const struct huge_cache *cache, size_t have, size_t bytes) {
-    const size_t part = bits_min(bits_align_up(bytes, cache->os->page_bytes), have);
-    return have - part < HUGE_PIECE_BYTES_MIN ? have : part;
-}
-
 MALLOW_INTERNAL struct huge_mapping huge_cache_cut_end(struct huge_cache *cache, size_t bytes) {
-    const unsigned number = huge_cache_last(cache);
+    const unsigned number = unlikely(cache->room.still) ? huge_pieces_fullest(cache, bytes)
+                                                        : huge_cache_last(cache);
+    if (number == HUGE_INDEX_NONE) {
+        return (struct huge_mapping){0, 0, HUGE_ONE};
+    }
     struct huge_mapping piece = cache->pieces[number];
-    const size_t part = huge_part(cache, piece.bytes, bytes);
-    const struct huge_mapping end = huge_rest(piece, piece.bytes - part);
-    piece.bytes -= part;
+    const struct huge_extent pages = huge_pieces_last_pages(cache, number);
+    const size_t part = huge_part(cache, pages.end - pages.start, bytes);
+    const struct huge_mapping end = huge_rest(piece, pages.end - part - piece.address);
+    huge_pieces_count_cut(cache, number, end.address, end.address + end.bytes);
+    piece.bytes -= end.bytes;
     if (piece.bytes == 0) {
-        (void)huge_cache_take_piece(cache, number);
+        (void)huge_pieces_take(cache, number);
     } else {
         huge_cache_set_piece(cache, number, piece);
     }
-    huge_cache_less(cache, part);
     huge_cache_unlearn(cache, part);
     return end;
 }
 
-MALLOW_INTERNAL void huge_cache_put_back(struct huge_cache *cache, struct huge_mapping end) {
-    if (!huge_cache_is_full(cache)) { // else it is lost
-        huge_cache_keep(cache, end);
+MALLOW_INTERNAL bool huge_cache_keeps_space(const struct huge_cache *cache,
+                                            struct huge_mapping end) {
+    return huge_cache_hollows(cache, end);
+}
+
+MALLOW_INTERNAL void huge_cache_put_back(struct huge_cache *cache, struct huge_mapping end,
+                                         bool purged) {
+    if (!huge_pieces_are_full(cache)) { // else it is lost
+        const struct huge_extent all = {end.address, end.address + end.bytes};
+        huge_pieces_keep_hollow(cache, end, purged ? all : (struct huge_extent){0, 0});
     }
 }
 
 MALLOW_INTERNAL size_t huge_cache_purge_gathered(struct huge_cache *cache, size_t bytes) {
-    struct huge_room *const room = &cache->room;
-    const size_t part = huge_part(cache, huge_cache_gathered(cache), bytes);
-    if (part == 0 || !os_purge(cache->os, room->tail - part, part)) {
-        return 0;
-    }
-    room->tail -= part; // its address space is the room's as before
-    huge_cache_less(cache, part);
+    const size_t part = huge_room_purge(cache, bytes);
     huge_cache_unlearn(cache, part);
     return part;
 }
@@ -757,11 +766,12 @@ static size_t huge_cache_purge_pieces(struct huge_cache *cache) {
         if (piece.bytes == 0) {
             continue;
         }
+        const size_t kept = piece.bytes - huge_pieces_hollow(cache, i);
         if (os_unmap(cache->os, piece.address, piece.bytes)) {
-            (void)huge_cache_remove(cache, i);
-            released += piece.bytes;
+            (void)huge_pieces_remove(cache, i);
+            released += kept;
         } else if (os_purge(cache->os, piece.address, piece.bytes)) {
-            released += piece.bytes;
+            released += kept;
         }
     }
     return released;
@@ -774,7 +784,7 @@ MALLOW_INTERNAL size_t huge_cache_purge(struct huge_cache *cache) {
     if (cache->left.bytes != 0) {
         huge_cache_drop_left(cache);
     }
-    if (cache->room.end != 0 && !huge_cache_is_full(cache)) {
+    if (cache->room.end != 0 && !huge_pieces_are_full(cache)) {
         huge_room_leave(cache);
         released += huge_cache_purge_pieces(cache);
     }

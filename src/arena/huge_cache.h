@@ -22,7 +22,10 @@
 // what is kept goes into the next block.
 //
 // A block out of the room consists of several mappings of the kernel's. Linux moves such a range in
-// one call from 6.17 on; before that it refuses, and no room is made after the first refusal.
+// one call from 6.17 on. Before that it refuses, and from the first refusal on the room is *still*:
+// nothing is moved to it, and every block below 64 MiB is of it, from the piece that fits best or
+// from its front. So that pieces become one again, what is given back of it keeps its address
+// space: it is purged, and *hollow* until it is handed out (huge_pieces.h).
 //
 // How much is kept is learnt: little at first; twice as much, or what was asked for, each time that
 // a mapping has to be made after one was given back. A steady program soon gives none back; one
@@ -35,20 +38,29 @@
 #include "os/os.h"
 
 struct huge_room {
+    uintptr_t begin; // 0: there is no room
     uintptr_t front; // of what is gathered
     uintptr_t tail;  // its end: what lies behind has no pages yet
     uintptr_t end;
     uintptr_t huge_from; // from here on faults make huge pages; 0: nowhere
     uintptr_t whole_from; // from here on it is one mapping of the kernel's
     unsigned wanted; // moves that are worth making: requests have lately found no piece that fits
-    bool refused;    // the kernel does not move what we want moved: no room
+    bool refused;    // no room
+    bool still;      // the kernel moves no range of several mappings: pieces stay
     bool torn;       // it has refused to grow a piece: fresh pages are kept at hand
+};
+
+// A part of a piece: its addresses. Both the same: none.
+struct huge_extent {
+    uintptr_t start;
+    uintptr_t end;
 };
 
 struct huge_cache {
     struct os *os;
     struct huge_mapping *pieces; // MALLOW_HUGE_CACHE_COUNT, those of no bytes unused; NULL: none
                                  // yet, keeps nothing
+    struct huge_extent *hollow;  // of each, a part that has been purged and has no pages
     struct huge_index *index;    // of these
     unsigned count;          // relaxed reads
     uint64_t loose;          // pieces that may touch others; relaxed reads
@@ -65,15 +77,22 @@ struct huge_cache {
     bool regret;  // memory was given back since the last mapping had to be made
 };
 
+// Pages of freed blocks that are one range in the room.
+MALLOW_INLINE size_t huge_cache_gathered(const struct huge_cache *cache) {
+    return cache->room.tail - cache->room.front;
+}
+
 MALLOW_INTERNAL void huge_cache_init(struct huge_cache *cache, struct os *os, size_t limit);
 
 // Memory that is lent to it for its pieces, zeroed: without it nothing is kept.
 struct huge_cache_memory {
     struct huge_mapping pieces[MALLOW_HUGE_CACHE_COUNT];
+    struct huge_extent hollow[MALLOW_HUGE_CACHE_COUNT];
     struct huge_index index;
 };
 MALLOW_INLINE void huge_cache_lend(struct huge_cache *cache, struct huge_cache_memory *memory) {
     cache->pieces = memory != NULL ? memory->pieces : NULL;
+    cache->hollow = memory != NULL ? memory->hollow : NULL;
     cache->index = memory != NULL ? &memory->index : NULL;
 }
 
@@ -164,11 +183,17 @@ MALLOW_INTERNAL void huge_cache_join(struct huge_cache *cache, size_t live_bytes
 MALLOW_INTERNAL size_t huge_cache_idle(struct huge_cache *cache);
 
 // Cuts the end of a piece off, which is no longer the cache's: at most `bytes` bytes, or a little
-// more where the rest would be too small. There is a piece. No system call.
+// more where the rest would be too small. There is a piece; of no bytes: but none that has pages.
+// No system call.
 MALLOW_INTERNAL struct huge_mapping huge_cache_cut_end(struct huge_cache *cache, size_t bytes);
 
-// Takes it back, as it was.
-MALLOW_INTERNAL void huge_cache_put_back(struct huge_cache *cache, struct huge_mapping end);
+// Whether that is to be purged and put back, rather than unmapped.
+MALLOW_INTERNAL bool huge_cache_keeps_space(const struct huge_cache *cache,
+                                            struct huge_mapping end);
+
+// Takes it back: as it was, or without its pages.
+MALLOW_INTERNAL void huge_cache_put_back(struct huge_cache *cache, struct huge_mapping end,
+                                         bool purged);
 
 // Gives as much of what is gathered back. One system call; bytes released, 0 if the kernel refuses
 // or nothing is left.

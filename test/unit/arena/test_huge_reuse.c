@@ -76,6 +76,17 @@ CASE(also_where_several_are_alive_and_it_moves_nothing) {
     replace_blocks(4000 * KIB, 4);
 }
 
+// As before Linux 6.17 with address space enough.
+CASE(and_where_pieces_stay_in_the_room) {
+    set->cache.room.still = true;
+    replace_blocks(8 * MIB, 1);
+}
+
+CASE(also_where_several_are_alive_and_pieces_stay) {
+    set->cache.room.still = true;
+    replace_blocks(8 * MIB, 8);
+}
+
 // Else each step of a block that grows and grows would be copied.
 CASE(what_was_put_together_is_copied_once_where_it_grows) {
     const uintptr_t several = huge_take(set, 5 * MIB, 1, false);
@@ -246,6 +257,8 @@ int main(void) {
         HUGE_CASE(and_where_several_are_alive),
         HUGE_CASE(and_where_the_kernel_moves_nothing),
         HUGE_CASE(also_where_several_are_alive_and_it_moves_nothing),
+        HUGE_CASE(and_where_pieces_stay_in_the_room),
+        HUGE_CASE(also_where_several_are_alive_and_pieces_stay),
         HUGE_CASE(what_was_put_together_is_copied_once_where_it_grows),
         HUGE_CASE(a_small_block_is_put_together_only_where_that_is_of_use),
         HUGE_CASE(and_a_piece_that_is_grown_stays_where_it_is_if_there_is_space),
