@@ -614,11 +614,20 @@ MALLOW_INTERNAL void huge_confine(struct huge_set *set) {
     os_lock_drop(&set->map->lock);
 }
 
+// Of two hollow parts that become one piece, one may count from then on.
+static MALLOW_NOINLINE void huge_join_still_locked(struct huge_set *set) {
+    huge_cache_join_still(&set->cache, set->live_bytes);
+    huge_settle_charge_locked(set);
+}
+
 MALLOW_INTERNAL void huge_join(struct huge_set *set) {
     os_lock_take(&set->map->lock);
     if (huge_is_loose(set)) {
-        huge_cache_join(&set->cache, set->live_bytes);
-        huge_settle_charge_locked(set); // of two hollow parts one is forgotten
+        if (unlikely(set->cache.room.still)) {
+            huge_join_still_locked(set);
+        } else {
+            huge_cache_join(&set->cache, set->live_bytes);
+        }
         (void)address_map_stock_locked(set->map, true);
     }
     os_lock_drop(&set->map->lock);

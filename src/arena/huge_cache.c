@@ -47,38 +47,17 @@ static size_t huge_cache_bound(const struct huge_cache *cache, size_t live_bytes
     return limit == 0 ? 0 : limit + share;
 }
 
-static unsigned huge_cache_last(const struct huge_cache *cache) {
-    return bits_highest(cache->index->used);
-}
-
-// A piece that is large enough and not much larger than needed, else a largest. There is a piece.
-static unsigned huge_cache_best(const struct huge_cache *cache, size_t bytes) {
-    return huge_index_best(cache->index, cache->pieces, bytes);
-}
-
-// Gives a piece another extent.
-static void huge_cache_set_piece(struct huge_cache *cache, unsigned number,
-                                 struct huge_mapping piece) {
-    huge_index_remove(cache->index, cache->pieces[number], number);
-    cache->pieces[number] = piece;
-    huge_index_add(cache->index, piece, number);
-}
-
-static bool huge_cache_in_room(const struct huge_cache *cache, struct huge_mapping piece) {
-    return piece.address >= cache->room.begin && piece.address < cache->room.end;
-}
-
-// Whether a range keeps its address space when it is given back: a hole in a room whose pieces are
-// not moved would be between what could be one.
-static bool huge_cache_hollows(const struct huge_cache *cache, struct huge_mapping piece) {
-    return unlikely(cache->room.still) && huge_cache_in_room(cache, piece) &&
-           !huge_pieces_are_full(cache) && !huge_is_limited(cache->os);
+MALLOW_INTERNAL MALLOW_NOINLINE bool huge_cache_keeps_space_still(const struct huge_cache *cache,
+                                                                  struct huge_mapping range) {
+    return huge_cache_in_room(cache, range) && !huge_pieces_are_full(cache) &&
+           !huge_is_limited(cache->os);
 }
 
 // Gives a range back, its address space too but for a still room's. What the kernel does not unmap
 // is purged and kept, or lost.
 static void huge_cache_give_back(struct huge_cache *cache, struct huge_mapping piece) {
-    if (huge_cache_hollows(cache, piece) && os_purge(cache->os, piece.address, piece.bytes)) {
+    if (huge_cache_keeps_space(cache, piece) &&
+        os_purge(cache->os, piece.address, piece.bytes)) {
         cache->regret = true;
         huge_pieces_keep_hollow(
             cache, piece, (struct huge_extent){piece.address, piece.address + piece.bytes});
@@ -92,11 +71,6 @@ static void huge_cache_give_back(struct huge_cache *cache, struct huge_mapping p
     if (!huge_pieces_are_full(cache)) {
         huge_pieces_keep(cache, piece);
     }
-}
-
-// The part of a mapping from `offset` on.
-static struct huge_mapping huge_rest(struct huge_mapping mapping, size_t offset) {
-    return (struct huge_mapping){mapping.address + offset, mapping.bytes - offset, mapping.parts};
 }
 
 // ---- The room -----------------------------------------------------------------------------------
@@ -159,6 +133,7 @@ static bool huge_room_move(struct huge_cache *cache, unsigned index) {
     if (moved != OS_MOVED) {
         room->still = moved == OS_NOT_MOVED && piece.parts != HUGE_ONE;
         room->refused = !room->still;
+        huge_pieces_set_apart(cache, true);
         if (moved != OS_NOT_MOVED) {
             huge_room_lose(cache, piece.bytes);
         }
@@ -201,6 +176,9 @@ static bool huge_room_make(struct huge_cache *cache, size_t bytes) {
     cache->room.end = address + bytes;
     cache->room.huge_from = 0;
     cache->room.whole_from = address;
+    if (cache->room.still && cache->index != NULL) {
+        huge_pieces_set_apart(cache, false);
+    }
     return true;
 }
 
@@ -293,11 +271,11 @@ static void huge_cache_gather(struct huge_cache *cache) {
     }
     if (room->refused || room->still || room->wanted == 0 || cache->count == 0 ||
         (single &&
-         (room->end != 0 || cache->pieces[huge_cache_last(cache)].parts != HUGE_SEVERAL))) {
+         (room->end != 0 || cache->pieces[huge_pieces_last(cache)].parts != HUGE_SEVERAL))) {
         return;
     }
     room->wanted--;
-    const unsigned index = huge_cache_best(cache, SIZE_MAX);
+    const unsigned index = huge_pieces_best(cache, SIZE_MAX);
     const size_t bytes = cache->pieces[index].bytes;
     if (bytes > HUGE_ROOM_BYTES / 4) {
         return;
@@ -314,17 +292,51 @@ static void huge_cache_gather(struct huge_cache *cache) {
 
 // ---- Taking -------------------------------------------------------------------------------------
 
+// A request, for which `kept` bytes were of use.
+MALLOW_INLINE void huge_cache_learn(struct huge_cache *cache, size_t bytes, size_t kept,
+                                    size_t live_bytes) {
+    if (likely(!cache->regret) || kept >= bytes) {
+        return;
+    }
+    const size_t bound = huge_cache_bound(cache, live_bytes);
+    if (bytes <= bound) {
+        cache->regret = false;
+        cache->worth = bits_min(bound, bits_max(2 * cache->worth, bytes));
+    }
+}
+
+// As huge_cache_cut, where pieces are not moved: the rest stays, unless all places may be needed.
+static MALLOW_NOINLINE struct huge_mapping huge_cache_cut_still(struct huge_cache *cache,
+                                                                unsigned index, size_t bytes,
+                                                                size_t live_bytes) {
+    struct huge_mapping piece = cache->pieces[index];
+    const struct huge_mapping rest = huge_rest(piece, bytes);
+    huge_cache_learn(cache, bytes, bytes - huge_pieces_hollow_first(cache, index, bytes),
+                     live_bytes);
+    if (rest.bytes == 0 || cache->count >= HUGE_COUNT_OF_STILL) {
+        (void)huge_pieces_remove(cache, index);
+        if (rest.bytes != 0) {
+            huge_cache_give_back(cache, rest);
+        }
+    } else {
+        huge_index_begin_at(cache->index, piece, rest.address, index);
+        huge_pieces_count_cut(cache, index, piece.address, rest.address);
+        cache->pieces[index] = rest;
+    }
+    piece.bytes = bytes;
+    return piece;
+}
+
 // The piece, which is larger, cut; the rest stays.
 static struct huge_mapping huge_cache_cut(struct huge_cache *cache, unsigned index, size_t bytes) {
     struct huge_mapping piece = cache->pieces[index];
     const struct huge_mapping rest = huge_rest(piece, bytes);
     piece.bytes = bytes;
     if (rest.bytes >= HUGE_PIECE_BYTES_MIN ||
-        (rest.bytes != 0 &&
-         cache->count < (cache->room.still ? HUGE_COUNT_OF_STILL : HUGE_COUNT_OF_SMALL))) {
+        (rest.bytes != 0 && cache->count < HUGE_COUNT_OF_SMALL)) {
         huge_index_begin_at(cache->index, cache->pieces[index], rest.address, index);
-        huge_pieces_count_cut(cache, index, piece.address, rest.address);
         cache->pieces[index] = rest;
+        huge_pieces_count_less(cache, bytes);
         return piece;
     }
     (void)huge_pieces_remove(cache, index);
@@ -364,19 +376,6 @@ static struct huge_mapping huge_cache_grow(struct huge_cache *cache, unsigned in
     }
     (void)huge_pieces_remove(cache, index);
     return (struct huge_mapping){address, bytes, HUGE_ONE};
-}
-
-// A request, for which `kept` bytes were of use.
-MALLOW_INLINE void huge_cache_learn(struct huge_cache *cache, size_t bytes, size_t kept,
-                                    size_t live_bytes) {
-    if (likely(!cache->regret) || kept >= bytes) {
-        return;
-    }
-    const size_t bound = huge_cache_bound(cache, live_bytes);
-    if (bytes <= bound) {
-        cache->regret = false;
-        cache->worth = bits_min(bound, bits_max(2 * cache->worth, bytes));
-    }
 }
 
 // A request has found no piece that is large enough. Moves save faults of the next ones if there is
@@ -437,7 +436,7 @@ static bool huge_cache_uses_room(const struct huge_cache *cache, size_t bytes, s
 MALLOW_INTERNAL size_t huge_cache_growth(const struct huge_cache *cache, size_t bytes, bool grows,
                                          struct huge_choice *choice) {
     const struct huge_room *const room = &cache->room;
-    const unsigned piece = cache->count > 0 ? huge_cache_best(cache, bytes) : HUGE_INDEX_NONE;
+    const unsigned piece = cache->count > 0 ? huge_pieces_best(cache, bytes) : HUGE_INDEX_NONE;
     const size_t best = piece != HUGE_INDEX_NONE ? cache->pieces[piece].bytes : 0;
     *choice = (struct huge_choice){piece, false};
     if (best >= bytes) {
@@ -463,8 +462,9 @@ MALLOW_INTERNAL struct huge_mapping huge_cache_take(struct huge_cache *cache, si
     const unsigned piece = choice.piece;
     if (piece != HUGE_INDEX_NONE) {
         if (cache->pieces[piece].bytes >= bytes) {
-            huge_cache_learn(cache, bytes, bytes - huge_pieces_hollow_first(cache, piece, bytes),
-                             live_bytes);
+            if (unlikely(cache->room.still)) {
+                return huge_cache_cut_still(cache, piece, bytes, live_bytes);
+            }
             return huge_cache_cut(cache, piece, bytes);
         }
         huge_cache_miss(cache, bytes);
@@ -483,7 +483,7 @@ MALLOW_INTERNAL struct huge_mapping huge_cache_take(struct huge_cache *cache, si
 
 MALLOW_INTERNAL size_t huge_cache_growth_whole(const struct huge_cache *cache, size_t bytes,
                                                unsigned *piece) {
-    const unsigned best = cache->count > 0 ? huge_cache_best(cache, bytes) : HUGE_INDEX_NONE;
+    const unsigned best = cache->count > 0 ? huge_pieces_best(cache, bytes) : HUGE_INDEX_NONE;
     const bool serves =
         best != HUGE_INDEX_NONE && huge_pieces_hollow(cache, best) == 0 &&
         (cache->pieces[best].bytes >= bytes || cache->pieces[best].parts != HUGE_SEVERAL);
@@ -495,8 +495,11 @@ MALLOW_INTERNAL struct huge_mapping huge_cache_take_whole(struct huge_cache *cac
                                                           unsigned piece, size_t live_bytes) {
     const size_t kept = cache->pieces[piece].bytes;
     huge_cache_learn(cache, bytes, kept, live_bytes);
-    return kept >= bytes ? huge_cache_cut(cache, piece, bytes)
-                         : huge_cache_grow(cache, piece, bytes);
+    if (kept < bytes) {
+        return huge_cache_grow(cache, piece, bytes);
+    }
+    return unlikely(cache->room.still) ? huge_cache_cut_still(cache, piece, bytes, live_bytes)
+                                       : huge_cache_cut(cache, piece, bytes);
 }
 
 MALLOW_INTERNAL struct huge_mapping huge_cache_take_behind(struct huge_cache *cache,
@@ -527,7 +530,8 @@ MALLOW_INTERNAL struct huge_mapping huge_cache_take_behind(struct huge_cache *ca
 
 MALLOW_INTERNAL struct huge_mapping huge_cache_take_fresh(struct huge_cache *cache, size_t bytes) {
     struct huge_room *const room = &cache->room;
-    const struct huge_room before = *room;
+    const uintptr_t front = room->front;
+    const enum huge_parts parts = huge_room_parts(room, front);
     const size_t gathered = huge_cache_gathered(cache);
     if (room->refused || (gathered != 0 && huge_pieces_are_full(cache)) ||
         (room->end - room->tail < bytes &&
@@ -535,10 +539,9 @@ MALLOW_INTERNAL struct huge_mapping huge_cache_take_fresh(struct huge_cache *cac
         return (struct huge_mapping){0, 0, HUGE_ONE};
     }
     if (gathered != 0) { // becomes a piece; the call has enough to do
-        const enum huge_parts parts = huge_room_parts(&before, before.front);
         room->front = room->tail;
         cache->bytes -= gathered;
-        huge_pieces_keep_loose(cache, (struct huge_mapping){before.front, gathered, parts});
+        huge_pieces_keep_loose(cache, (struct huge_mapping){front, gathered, parts});
     }
     huge_room_align(cache, bytes);
     const struct huge_mapping part = {room->tail, bytes, huge_room_parts(room, room->tail)};
@@ -573,12 +576,18 @@ static size_t huge_room_purge(struct huge_cache *cache, size_t bytes) {
 }
 
 // As huge_cache_drop, where pieces are not moved: one that has pages, or what is gathered.
-static void huge_cache_drop_still(struct huge_cache *cache, size_t bytes) {
-    const unsigned fullest = huge_pieces_fullest(cache, bytes);
-    if (fullest != HUGE_INDEX_NONE) {
-        huge_cache_give_back(cache, huge_pieces_remove(cache, fullest));
-    } else if (huge_room_purge(cache, bytes) != 0) {
+static MALLOW_NOINLINE void huge_cache_drop_still(struct huge_cache *cache, size_t bytes) {
+    const unsigned number = huge_pieces_to_give(cache, bytes);
+    if (number == HUGE_INDEX_NONE) {
+        cache->regret = huge_room_purge(cache, bytes) != 0 || cache->regret;
+        return;
+    }
+    const struct huge_mapping piece = cache->pieces[number];
+    if (huge_cache_keeps_space(cache, piece) && os_purge(cache->os, piece.address, piece.bytes)) {
         cache->regret = true;
+        huge_pieces_hollow_out(cache, number);
+    } else {
+        huge_cache_give_back(cache, huge_pieces_remove(cache, number));
     }
 }
 
@@ -624,25 +633,15 @@ static size_t huge_cache_limit(const struct huge_cache *cache, size_t live_bytes
     return limit - bits_min(limit, cache->debt);
 }
 
-// A piece that is not of the room; HUGE_INDEX_NONE: there is none.
-static unsigned huge_cache_outside(const struct huge_cache *cache) {
-    for (uint64_t rest = cache->index->used; rest != 0; rest &= rest - 1) {
-        if (!huge_cache_in_room(cache, cache->pieces[bits_lowest(rest)])) {
-            return bits_lowest(rest);
-        }
-    }
-    return HUGE_INDEX_NONE;
-}
-
 // Keeps a mapping of a still room, of which only `keep` bytes may be; what goes for the rest is of
 // least use where it lies. A piece outside of the room does not become larger; what is gathered is
 // the last to be taken; else it is the end of the mapping.
 static void huge_cache_keep_still(struct huge_cache *cache, struct huge_mapping mapping,
                                   size_t keep) {
     const struct huge_extent end = {mapping.address + keep, mapping.address + mapping.bytes};
-    const unsigned outside = huge_cache_outside(cache);
-    if (outside != HUGE_INDEX_NONE) {
-        huge_cache_give_back(cache, huge_pieces_remove(cache, outside));
+    const uint64_t apart = cache->counting & cache->apart;
+    if (apart != 0) {
+        huge_cache_give_back(cache, huge_pieces_remove(cache, bits_lowest(apart)));
     } else if (huge_cache_gathered(cache) >= mapping.bytes - keep) {
         cache->regret = huge_room_purge(cache, mapping.bytes - keep) != 0 || cache->regret;
     } else if (os_purge(cache->os, end.start, mapping.bytes - keep)) {
@@ -653,17 +652,10 @@ static void huge_cache_keep_still(struct huge_cache *cache, struct huge_mapping 
     huge_pieces_keep(cache, mapping);
 }
 
-MALLOW_INTERNAL void huge_cache_give(struct huge_cache *cache, struct huge_mapping mapping,
-                                     size_t live_bytes, bool may_enter) {
-    const bool has_place = !huge_pieces_are_full(cache);
-    if (!may_enter && has_place) {
-        huge_pieces_keep_loose(cache, mapping);
-        if (unlikely(os_charge_is_capped(&cache->os->charge))) {
-            huge_cache_owe_beyond(cache, huge_cache_limit(cache, live_bytes, 0));
-        }
-        return;
-    }
-    if (unlikely(!has_place)) { // what is owed then, a call with a place notes
+// The rest of huge_cache_give: the call may enter the kernel, or there is no place.
+static MALLOW_NOINLINE void huge_cache_give_now(struct huge_cache *cache,
+                                                struct huge_mapping mapping, size_t live_bytes) {
+    if (unlikely(huge_pieces_are_full(cache))) { // what is owed then, a call with a place notes
         huge_cache_give_back(cache, mapping);
         return;
     }
@@ -673,7 +665,7 @@ MALLOW_INTERNAL void huge_cache_give(struct huge_cache *cache, struct huge_mappi
         keep = bits_align_down(keep, cache->os->page_bytes);
         keep = keep >= HUGE_PIECE_BYTES_MIN ? keep : 0;
     }
-    if (keep < mapping.bytes && huge_cache_hollows(cache, mapping)) {
+    if (keep < mapping.bytes && huge_cache_keeps_space(cache, mapping)) {
         huge_cache_keep_still(cache, mapping, keep);
         huge_cache_owe_beyond(cache, limit);
         return;
@@ -691,12 +683,29 @@ MALLOW_INTERNAL void huge_cache_give(struct huge_cache *cache, struct huge_mappi
     }
 }
 
+MALLOW_INTERNAL void huge_cache_give(struct huge_cache *cache, struct huge_mapping mapping,
+                                     size_t live_bytes, bool may_enter) {
+    if (may_enter || huge_pieces_are_full(cache)) {
+        huge_cache_give_now(cache, mapping, live_bytes);
+        return;
+    }
+    huge_pieces_keep_loose(cache, mapping);
+    if (unlikely(os_charge_is_capped(&cache->os->charge))) {
+        huge_cache_owe_beyond(cache, huge_cache_limit(cache, live_bytes, 0));
+    }
+}
+
 MALLOW_INTERNAL void huge_cache_join(struct huge_cache *cache, size_t live_bytes) {
+    const struct huge_mapping piece = huge_pieces_take(cache, bits_lowest(cache->loose));
+    cache->bytes -= piece.bytes; // for a moment
+    huge_pieces_keep(cache, piece);
+    huge_cache_owe_beyond(cache, huge_cache_limit(cache, live_bytes, 0));
+}
+
+MALLOW_INTERNAL void huge_cache_join_still(struct huge_cache *cache, size_t live_bytes) {
     const unsigned number = bits_lowest(cache->loose);
     const struct huge_extent hollow = cache->hollow[number];
-    const struct huge_mapping piece = huge_pieces_take(cache, number);
-    cache->bytes -= piece.bytes - (hollow.end - hollow.start); // for a moment
-    huge_pieces_keep_hollow(cache, piece, hollow);
+    huge_pieces_keep_hollow(cache, huge_pieces_remove(cache, number), hollow);
     huge_cache_owe_beyond(cache, huge_cache_limit(cache, live_bytes, 0));
 }
 
@@ -708,8 +717,8 @@ MALLOW_INTERNAL size_t huge_cache_idle(struct huge_cache *cache) {
 }
 
 MALLOW_INTERNAL struct huge_mapping huge_cache_cut_end(struct huge_cache *cache, size_t bytes) {
-    const unsigned number = unlikely(cache->room.still) ? huge_pieces_fullest(cache, bytes)
-                                                        : huge_cache_last(cache);
+    const unsigned number = unlikely(cache->room.still) ? huge_pieces_to_give(cache, bytes)
+                                                        : huge_pieces_last(cache);
     if (number == HUGE_INDEX_NONE) {
         return (struct huge_mapping){0, 0, HUGE_ONE};
     }
@@ -722,15 +731,10 @@ MALLOW_INTERNAL struct huge_mapping huge_cache_cut_end(struct huge_cache *cache,
     if (piece.bytes == 0) {
         (void)huge_pieces_take(cache, number);
     } else {
-        huge_cache_set_piece(cache, number, piece);
+        huge_pieces_set(cache, number, piece);
     }
     huge_cache_unlearn(cache, part);
     return end;
-}
-
-MALLOW_INTERNAL bool huge_cache_keeps_space(const struct huge_cache *cache,
-                                            struct huge_mapping end) {
-    return huge_cache_hollows(cache, end);
 }
 
 MALLOW_INTERNAL void huge_cache_put_back(struct huge_cache *cache, struct huge_mapping end,

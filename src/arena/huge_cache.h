@@ -64,6 +64,8 @@ struct huge_cache {
     struct huge_index *index;    // of these
     unsigned count;          // relaxed reads
     uint64_t loose;          // pieces that may touch others; relaxed reads
+    uint64_t counting;       // in a still room: pieces that are not hollow all over,
+    uint64_t apart;          // and those outside of it
     size_t bytes;            // of pieces, and gathered
     size_t bytes_low;        // fewest since the last look
     size_t bytes_low_before; // the same of the look before
@@ -76,6 +78,10 @@ struct huge_cache {
     bool broad;   // rooms are to have huge pages by faults; what is taken is of whole chunks then
     bool regret;  // memory was given back since the last mapping had to be made
 };
+
+MALLOW_INLINE bool huge_cache_in_room(const struct huge_cache *cache, struct huge_mapping range) {
+    return range.address >= cache->room.begin && range.address < cache->room.end;
+}
 
 // Pages of freed blocks that are one range in the room.
 MALLOW_INLINE size_t huge_cache_gathered(const struct huge_cache *cache) {
@@ -177,6 +183,8 @@ MALLOW_INTERNAL void huge_cache_give(struct huge_cache *cache, struct huge_mappi
 
 // Joins a loose piece with those that it touches, and notes what is owed then. There is one.
 MALLOW_INTERNAL void huge_cache_join(struct huge_cache *cache, size_t live_bytes);
+// The same in a still room; what the cache counts may become more by that.
+MALLOW_INTERNAL void huge_cache_join_still(struct huge_cache *cache, size_t live_bytes);
 
 // Looks: how many bytes of it have not been needed since the look before the last. To be called at
 // regular intervals.
@@ -187,9 +195,14 @@ MALLOW_INTERNAL size_t huge_cache_idle(struct huge_cache *cache);
 // No system call.
 MALLOW_INTERNAL struct huge_mapping huge_cache_cut_end(struct huge_cache *cache, size_t bytes);
 
-// Whether that is to be purged and put back, rather than unmapped.
-MALLOW_INTERNAL bool huge_cache_keeps_space(const struct huge_cache *cache,
-                                            struct huge_mapping end);
+// Whether a range keeps its address space when it is given back, and is only purged: a hole in a
+// room whose pieces are not moved would be between what could be one.
+MALLOW_INTERNAL bool huge_cache_keeps_space_still(const struct huge_cache *cache,
+                                                  struct huge_mapping range);
+MALLOW_INLINE bool huge_cache_keeps_space(const struct huge_cache *cache,
+                                          struct huge_mapping range) {
+    return unlikely(cache->room.still) && huge_cache_keeps_space_still(cache, range);
+}
 
 // Takes it back: as it was, or without its pages.
 MALLOW_INTERNAL void huge_cache_put_back(struct huge_cache *cache, struct huge_mapping end,

@@ -4,13 +4,7 @@
 
 #include "base/bits.h"
 
-static void pieces_set_loose(struct huge_cache *cache, uint64_t loose) {
-    __atomic_store_n(&cache->loose, loose, __ATOMIC_RELAXED);
-}
-
-static void pieces_set_count(struct huge_cache *cache, unsigned count) {
-    __atomic_store_n(&cache->count, count, __ATOMIC_RELAXED);
-}
+enum { PIECES_LOOKS = 4 }; // at pieces that might be given back
 
 MALLOW_INTERNAL void huge_pieces_count_more(struct huge_cache *cache, size_t bytes) {
     cache->bytes += bytes;
@@ -51,8 +45,8 @@ static struct huge_extent hollow_join(struct huge_cache *cache, struct huge_exte
     return hollow_bytes(a) >= hollow_bytes(b) ? a : b;
 }
 
-MALLOW_INTERNAL size_t huge_pieces_hollow_first(const struct huge_cache *cache, unsigned number,
-                                                size_t bytes) {
+MALLOW_INTERNAL size_t huge_pieces_hollow_first_still(const struct huge_cache *cache,
+                                                      unsigned number, size_t bytes) {
     const uintptr_t start = cache->pieces[number].address;
     return hollow_within(cache->hollow[number], start, start + bytes);
 }
@@ -69,68 +63,91 @@ MALLOW_INTERNAL struct huge_extent huge_pieces_last_pages(const struct huge_cach
 
 // ---- The list -----------------------------------------------------------------------------------
 
-// The number that it gets.
-static unsigned pieces_add(struct huge_cache *cache, struct huge_mapping piece) {
-    const unsigned number = bits_lowest(~cache->index->used);
-    cache->pieces[number] = piece;
-    pieces_set_count(cache, cache->count + 1);
-    return number;
+MALLOW_INTERNAL MALLOW_NOINLINE void huge_pieces_note_added(struct huge_cache *cache,
+                                                            unsigned number) {
+    const bool apart = !huge_cache_in_room(cache, cache->pieces[number]);
+    cache->counting |= UINT64_C(1) << number;
+    cache->apart |= (uint64_t)apart << number;
+}
+
+static MALLOW_NOINLINE void pieces_note_taken(struct huge_cache *cache, unsigned number) {
+    cache->hollow[number] = huge_no_extent;
+    cache->counting &= ~(UINT64_C(1) << number);
+    cache->apart &= ~(UINT64_C(1) << number);
 }
 
 MALLOW_INTERNAL struct huge_mapping huge_pieces_take(struct huge_cache *cache, unsigned number) {
     const struct huge_mapping piece = cache->pieces[number];
     huge_index_remove(cache->index, piece, number);
     cache->pieces[number] = (struct huge_mapping){0, 0, HUGE_ONE};
-    cache->hollow[number] = (struct huge_extent){0, 0};
-    pieces_set_count(cache, cache->count - 1);
+    huge_pieces_set_count(cache, cache->count - 1);
     if (unlikely(cache->loose != 0)) {
-        pieces_set_loose(cache, cache->loose & ~(UINT64_C(1) << number));
+        huge_pieces_set_loose(cache, cache->loose & ~(UINT64_C(1) << number));
+    }
+    if (unlikely(cache->room.still)) {
+        pieces_note_taken(cache, number);
     }
     return piece;
 }
 
-MALLOW_INTERNAL struct huge_mapping huge_pieces_remove(struct huge_cache *cache, unsigned number) {
-    const size_t hollow = huge_pieces_hollow(cache, number);
-    const struct huge_mapping piece = huge_pieces_take(cache, number);
-    huge_pieces_count_less(cache, piece.bytes - hollow);
-    return piece;
+MALLOW_INTERNAL void huge_pieces_set(struct huge_cache *cache, unsigned number,
+                                     struct huge_mapping piece) {
+    huge_index_remove(cache->index, cache->pieces[number], number);
+    cache->pieces[number] = piece;
+    huge_index_add(cache->index, piece, number);
 }
 
-MALLOW_INTERNAL void huge_pieces_count_cut(struct huge_cache *cache, unsigned number,
-                                           uintptr_t start, uintptr_t end) {
-    struct huge_extent *const hollow = &cache->hollow[number];
-    const size_t without = hollow_within(*hollow, start, end);
-    huge_pieces_count_less(cache, end - start - without);
-    if (unlikely(without != 0)) {
-        *hollow = start == cache->pieces[number].address
-                      ? (struct huge_extent){end, bits_max(hollow->end, end)}
-                      : (struct huge_extent){bits_min(hollow->start, start), start};
+// What of a piece, which has so many bytes now, is hollow.
+static void pieces_set_hollow(struct huge_cache *cache, unsigned number, size_t piece_bytes,
+                              struct huge_extent hollow) {
+    const uint64_t counts = hollow_bytes(hollow) != piece_bytes;
+    cache->hollow[number] = hollow;
+    cache->counting = (cache->counting & ~(UINT64_C(1) << number)) | counts << number;
+}
+
+MALLOW_INTERNAL MALLOW_NOINLINE void huge_pieces_count_cut_still(struct huge_cache *cache,
+                                                                 unsigned number, uintptr_t start,
+                                                                 uintptr_t end) {
+    const struct huge_mapping piece = cache->pieces[number];
+    const struct huge_extent hollow = cache->hollow[number];
+    huge_pieces_count_less(cache, end - start - hollow_within(hollow, start, end));
+    if (hollow_bytes(hollow) != 0) {
+        const bool first = start == piece.address;
+        const struct huge_extent rest = {
+            first ? bits_max(hollow.start, end) : bits_min(hollow.start, start),
+            first ? bits_max(hollow.end, end) : bits_min(hollow.end, start)};
+        pieces_set_hollow(cache, number, piece.bytes - (end - start), rest);
     }
 }
 
-MALLOW_INTERNAL unsigned huge_pieces_fullest(const struct huge_cache *cache, size_t bytes) {
+MALLOW_INTERNAL MALLOW_NOINLINE unsigned huge_pieces_to_give(const struct huge_cache *cache,
+                                                             size_t bytes) {
     const size_t enough = bits_max(bytes, 1);
+    const uint64_t first = cache->counting & cache->apart;
+    uint64_t rest = first != 0 ? first : cache->counting;
     unsigned found = HUGE_INDEX_NONE;
     size_t best = 0;
-    for (uint64_t rest = cache->index->used; rest != 0; rest &= rest - 1) {
+    for (unsigned looks = PIECES_LOOKS; rest != 0 && looks != 0; looks--) {
         const unsigned number = bits_lowest(rest);
-        const size_t kept = cache->pieces[number].bytes - huge_pieces_hollow(cache, number);
-        if (best < enough ? kept > best : kept >= enough && kept < best) {
-            best = kept;
+        const size_t counted = cache->pieces[number].bytes - huge_pieces_hollow(cache, number);
+        if (best < enough ? counted > best : counted >= enough && counted < best) {
+            best = counted;
             found = number;
         }
+        rest &= rest - 1;
     }
     return found;
 }
 
 // ---- Keeping ------------------------------------------------------------------------------------
 
-// Whether a piece before the front of the room is to be one with what lies there.
-MALLOW_INLINE bool pieces_return(const struct huge_cache *cache, struct huge_mapping piece,
-                                 struct huge_extent hollow) {
-    return piece.address + piece.bytes == cache->room.front &&
+// Whether a range is to be one with what lies behind it in the room: that is pages, or both have
+// none.
+MALLOW_INLINE bool pieces_return(const struct huge_cache *cache, struct huge_mapping range,
+                          struct huge_extent hollow) {
+    return range.address + range.bytes == cache->room.front &&
            (likely(hollow_bytes(hollow) == 0) ||
-            (hollow_bytes(hollow) == piece.bytes && huge_cache_gathered(cache) == 0));
+            (hollow_bytes(hollow) == range.bytes && huge_cache_gathered(cache) == 0));
 }
 
 static void pieces_set_front(struct huge_cache *cache, uintptr_t front,
@@ -142,39 +159,37 @@ static void pieces_set_front(struct huge_cache *cache, uintptr_t front,
 }
 
 // Makes a piece one with a range that begins where it ends.
-static void pieces_append(struct huge_cache *cache, unsigned number, struct huge_mapping range,
-                          struct huge_extent range_hollow) {
+MALLOW_INLINE void pieces_append(struct huge_cache *cache, unsigned number,
+                                 struct huge_mapping range, struct huge_extent hollow) {
     struct huge_mapping *const piece = &cache->pieces[number];
-    const struct huge_extent hollow = hollow_join(cache, cache->hollow[number], range_hollow);
     huge_index_end_at(cache->index, *piece, range.address + range.bytes, number);
     piece->bytes += range.bytes;
     piece->parts = huge_parts_of(piece->parts, range.parts);
-    cache->hollow[number] = hollow;
+    if (unlikely(cache->room.still)) {
+        hollow = hollow_join(cache, cache->hollow[number], hollow);
+        pieces_set_hollow(cache, number, piece->bytes, hollow);
+    }
     if (unlikely(pieces_return(cache, *piece, hollow))) {
         pieces_set_front(cache, huge_pieces_take(cache, number).address, hollow);
     }
 }
 
 // The same of one that ends where it begins.
-static void pieces_prepend(struct huge_cache *cache, unsigned number, struct huge_mapping range,
-                           struct huge_extent hollow) {
+MALLOW_INLINE void pieces_prepend(struct huge_cache *cache, unsigned number,
+                                  struct huge_mapping range, struct huge_extent hollow) {
     struct huge_mapping *const piece = &cache->pieces[number];
     huge_index_begin_at(cache->index, *piece, range.address, number);
     piece->address = range.address;
     piece->bytes += range.bytes;
     piece->parts = huge_parts_of(piece->parts, range.parts);
-    cache->hollow[number] = hollow_join(cache, cache->hollow[number], hollow);
+    if (unlikely(cache->room.still)) {
+        hollow = hollow_join(cache, cache->hollow[number], hollow);
+        pieces_set_hollow(cache, number, piece->bytes, hollow);
+    }
 }
 
-MALLOW_INTERNAL void huge_pieces_keep_loose(struct huge_cache *cache, struct huge_mapping piece) {
-    huge_pieces_count_more(cache, piece.bytes);
-    const unsigned number = pieces_add(cache, piece);
-    huge_index_add_loose(cache->index, piece, number);
-    pieces_set_loose(cache, cache->loose | UINT64_C(1) << number);
-}
-
-MALLOW_INTERNAL void huge_pieces_keep_hollow(struct huge_cache *cache, struct huge_mapping piece,
-                                             struct huge_extent hollow) {
+MALLOW_INLINE void pieces_keep(struct huge_cache *cache, struct huge_mapping piece,
+                               struct huge_extent hollow) {
     huge_pieces_count_more(cache, piece.bytes - hollow_bytes(hollow));
     // Mappings of the kernel's that touch are one, unless pages have been moved to them.
     const unsigned before = huge_index_ending(cache->index, cache->pieces, piece.address);
@@ -182,7 +197,9 @@ MALLOW_INTERNAL void huge_pieces_keep_hollow(struct huge_cache *cache, struct hu
         huge_index_starting(cache->index, cache->pieces, piece.address + piece.bytes);
     if (before != HUGE_INDEX_NONE) {
         if (behind != HUGE_INDEX_NONE) {
-            hollow = hollow_join(cache, hollow, cache->hollow[behind]);
+            if (unlikely(cache->room.still)) {
+                hollow = hollow_join(cache, hollow, cache->hollow[behind]);
+            }
             const struct huge_mapping other = huge_pieces_take(cache, behind);
             piece.bytes += other.bytes;
             piece.parts = huge_parts_of(piece.parts, other.parts);
@@ -194,8 +211,30 @@ MALLOW_INTERNAL void huge_pieces_keep_hollow(struct huge_cache *cache, struct hu
         // A block of the room came back before the next one went.
         pieces_set_front(cache, piece.address, hollow);
     } else {
-        const unsigned number = pieces_add(cache, piece);
+        const unsigned number = huge_pieces_add(cache, piece);
         huge_index_add(cache->index, piece, number);
-        cache->hollow[number] = hollow;
+        if (unlikely(hollow_bytes(hollow) != 0)) {
+            pieces_set_hollow(cache, number, piece.bytes, hollow);
+        }
+    }
+}
+
+MALLOW_INTERNAL void huge_pieces_keep(struct huge_cache *cache, struct huge_mapping piece) {
+    pieces_keep(cache, piece, huge_no_extent);
+}
+
+MALLOW_INTERNAL MALLOW_NOINLINE void huge_pieces_keep_hollow(struct huge_cache *cache,
+                                                             struct huge_mapping piece,
+                                                             struct huge_extent hollow) {
+    pieces_keep(cache, piece, hollow);
+}
+
+MALLOW_INTERNAL void huge_pieces_hollow_out(struct huge_cache *cache, unsigned number) {
+    const struct huge_mapping piece = cache->pieces[number];
+    const struct huge_extent all = {piece.address, piece.address + piece.bytes};
+    huge_pieces_count_less(cache, piece.bytes - huge_pieces_hollow(cache, number));
+    pieces_set_hollow(cache, number, piece.bytes, all);
+    if (pieces_return(cache, piece, all)) {
+        pieces_set_front(cache, huge_pieces_take(cache, number).address, all);
     }
 }

@@ -32,6 +32,9 @@ static size_t check_pieces(void) {
             assert_int_equal(os_resident(&world.os, hollow.start, hollow_bytes), 0);
         }
         counted += piece.bytes - hollow_bytes;
+        assert_int_equal(set->cache.counting >> i & 1, piece.bytes != hollow_bytes);
+        assert_true(piece.bytes == 0 || huge_cache_in_room(&set->cache, piece) ||
+                    (set->cache.apart >> i & 1) != 0);
         count += piece.bytes != 0;
     }
     assert_int_equal(set->cache.count, count);
