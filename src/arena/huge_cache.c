@@ -23,10 +23,12 @@
 // All of so much and more are of one, but where this part of them and more has pages already.
 #define HUGE_WHOLE_BYTES ((size_t)64 << 20)
 #define HUGE_WHOLE_SHARE 8U
-// Moves that a request which finds no piece large enough, nor enough gathered, makes worth while.
-#define HUGE_MOVES_WANTED 2U
-// For a block of so much and more, enough is twice its size.
+// For a block of so much and more, enough is gathered when it is twice its size.
 #define HUGE_AHEAD_BLOCK_BYTES_MIN ((size_t)8 << 20)
+// Moves that a request which finds no piece large enough, nor enough gathered, makes worth while:
+// of such a block, and of a smaller one.
+#define HUGE_MOVES_WANTED 2U
+#define HUGE_MOVES_WANTED_SMALL 1U
 // Address space of a room; a piece that would fill most of it stays where it is.
 #define HUGE_ROOM_BYTES ((size_t)1 << 30)
 // With less left of it, one in which faults make huge pages is followed by the next.
@@ -53,23 +55,26 @@ MALLOW_INTERNAL MALLOW_NOINLINE bool huge_cache_keeps_space_still(const struct h
            !huge_is_limited(cache->os);
 }
 
-// Gives a range back, its address space too but for a still room's. What the kernel does not unmap
-// is purged and kept, or lost.
-static void huge_cache_give_back(struct huge_cache *cache, struct huge_mapping piece) {
-    if (huge_cache_keeps_space(cache, piece) &&
-        os_purge(cache->os, piece.address, piece.bytes)) {
-        cache->regret = true;
-        huge_pieces_keep_hollow(
-            cache, piece, (struct huge_extent){piece.address, piece.address + piece.bytes});
-        return;
-    }
-    if (os_unmap(cache->os, piece.address, piece.bytes)) {
+// Unmaps; what the kernel does not unmap is purged and kept, or lost.
+static void huge_cache_unmap(struct huge_cache *cache, struct huge_mapping range) {
+    if (os_unmap(cache->os, range.address, range.bytes)) {
         cache->regret = true;
         return;
     }
-    (void)os_purge(cache->os, piece.address, piece.bytes);
+    (void)os_purge(cache->os, range.address, range.bytes);
     if (!huge_pieces_are_full(cache)) {
-        huge_pieces_keep(cache, piece);
+        huge_pieces_keep(cache, range);
+    }
+}
+
+// Gives a range back, its address space too but for a still room's.
+static void huge_cache_give_back(struct huge_cache *cache, struct huge_mapping range) {
+    if (huge_cache_keeps_space(cache, range) && os_purge(cache->os, range.address, range.bytes)) {
+        const struct huge_extent all = {range.address, range.address + range.bytes};
+        cache->regret = true;
+        huge_pieces_keep_hollow(cache, range, all);
+    } else {
+        huge_cache_unmap(cache, range);
     }
 }
 
@@ -203,7 +208,6 @@ static void huge_cache_drop_left(struct huge_cache *cache) {
 // Leaves the room: what is gathered there becomes a piece, and the rest is given back.
 static void huge_room_leave(struct huge_cache *cache) {
     const struct huge_room room = cache->room;
-    const enum huge_parts parts = huge_room_parts(&room, room.front);
     cache->room = (struct huge_room){.refused = room.refused,
                                      .still = room.still,
                                      .wanted = room.wanted,
@@ -211,7 +215,7 @@ static void huge_room_leave(struct huge_cache *cache) {
     cache->bytes -= room.tail - room.front; // for a moment
     if (room.tail > room.front) {
         huge_pieces_keep(cache,
-                        (struct huge_mapping){room.front, room.tail - room.front, parts});
+                        (struct huge_mapping){room.front, room.tail - room.front, HUGE_SEVERAL});
     }
     if (room.end > room.tail) {
         (void)os_unmap(cache->os, room.tail, room.end - room.tail);
@@ -341,7 +345,7 @@ static struct huge_mapping huge_cache_cut(struct huge_cache *cache, unsigned ind
     }
     (void)huge_pieces_remove(cache, index);
     if (rest.bytes != 0) {
-        huge_cache_give_back(cache, rest);
+        huge_cache_unmap(cache, rest);
     }
     return piece;
 }
@@ -381,10 +385,11 @@ static struct huge_mapping huge_cache_grow(struct huge_cache *cache, unsigned in
 // A request has found no piece that is large enough. Moves save faults of the next ones if there is
 // not enough at hand; of large blocks' pages they save more than they cost also where there is.
 static void huge_cache_miss(struct huge_cache *cache, size_t bytes) {
-    const size_t enough = bytes < HUGE_AHEAD_BLOCK_BYTES_MIN ? bytes : 2 * bytes;
-    if (huge_cache_gathered(cache) < enough) {
-        cache->room.wanted = (unsigned)bits_min(cache->room.wanted + HUGE_MOVES_WANTED,
-                                                MALLOW_HUGE_CACHE_COUNT);
+    const bool ahead = bytes >= HUGE_AHEAD_BLOCK_BYTES_MIN;
+    if (huge_cache_gathered(cache) < (ahead ? 2 * bytes : bytes)) {
+        const unsigned more = ahead ? HUGE_MOVES_WANTED : HUGE_MOVES_WANTED_SMALL;
+        cache->room.wanted =
+            (unsigned)bits_min(cache->room.wanted + more, MALLOW_HUGE_CACHE_COUNT);
     }
 }
 
@@ -427,8 +432,7 @@ static bool huge_cache_uses_room(const struct huge_cache *cache, size_t bytes, s
     if (unlikely(cache->room.still) && bytes < HUGE_WHOLE_BYTES) {
         return true;
     }
-    return cache->bytes > 0 &&
-           cache->room.end - cache->room.front >= bytes &&
+    return cache->bytes > 0 && cache->room.end - cache->room.front >= bytes &&
            (bytes < HUGE_WHOLE_BYTES ||
             huge_cache_gathered(cache) + best >= bytes / HUGE_WHOLE_SHARE);
 }
@@ -531,7 +535,6 @@ MALLOW_INTERNAL struct huge_mapping huge_cache_take_behind(struct huge_cache *ca
 MALLOW_INTERNAL struct huge_mapping huge_cache_take_fresh(struct huge_cache *cache, size_t bytes) {
     struct huge_room *const room = &cache->room;
     const uintptr_t front = room->front;
-    const enum huge_parts parts = huge_room_parts(room, front);
     const size_t gathered = huge_cache_gathered(cache);
     if (room->refused || (gathered != 0 && huge_pieces_are_full(cache)) ||
         (room->end - room->tail < bytes &&
@@ -541,7 +544,7 @@ MALLOW_INTERNAL struct huge_mapping huge_cache_take_fresh(struct huge_cache *cac
     if (gathered != 0) { // becomes a piece; the call has enough to do
         room->front = room->tail;
         cache->bytes -= gathered;
-        huge_pieces_keep_loose(cache, (struct huge_mapping){front, gathered, parts});
+        huge_pieces_keep_loose(cache, (struct huge_mapping){front, gathered, HUGE_SEVERAL});
     }
     huge_room_align(cache, bytes);
     const struct huge_mapping part = {room->tail, bytes, huge_room_parts(room, room->tail)};
@@ -600,13 +603,13 @@ static void huge_cache_drop(struct huge_cache *cache, size_t bytes) {
     }
     if (cache->count > 0) {
         const unsigned enough = huge_index_enough(cache->index, cache->pieces, bytes);
-        huge_cache_give_back(cache, huge_pieces_remove(cache, enough));
+        huge_cache_unmap(cache, huge_pieces_remove(cache, enough));
         return;
     }
     const size_t length = bits_min(bits_align_up(bytes, cache->os->page_bytes),
                                    huge_cache_gathered(cache));
     if (length != 0) {
-        huge_cache_give_back(cache, huge_room_cut(cache, length));
+        huge_cache_unmap(cache, huge_room_cut(cache, length));
     }
 }
 
