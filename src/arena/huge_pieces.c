@@ -2,8 +2,6 @@
 // Huge pieces: see huge_pieces.h.
 #include "arena/huge_pieces.h"
 
-#include "base/bits.h"
-
 enum { PIECES_LOOKS = 4 }; // at pieces that might be given back
 
 MALLOW_INTERNAL void huge_pieces_count_more(struct huge_cache *cache, size_t bytes) {
@@ -144,7 +142,7 @@ MALLOW_INTERNAL MALLOW_NOINLINE unsigned huge_pieces_to_give(const struct huge_c
 // Whether a range is to be one with what lies behind it in the room: that is pages, or both have
 // none.
 MALLOW_INLINE bool pieces_return(const struct huge_cache *cache, struct huge_mapping range,
-                          struct huge_extent hollow) {
+                                 struct huge_extent hollow) {
     return range.address + range.bytes == cache->room.front &&
            (likely(hollow_bytes(hollow) == 0) ||
             (hollow_bytes(hollow) == range.bytes && huge_cache_gathered(cache) == 0));
