@@ -659,7 +659,7 @@ static void huge_cache_keep_still(struct huge_cache *cache, struct huge_mapping 
 static MALLOW_NOINLINE void huge_cache_give_now(struct huge_cache *cache,
                                                 struct huge_mapping mapping, size_t live_bytes) {
     if (unlikely(huge_pieces_are_full(cache))) { // what is owed then, a call with a place notes
-        huge_cache_give_back(cache, mapping);
+        huge_cache_unmap(cache, mapping);
         return;
     }
     const size_t limit = huge_cache_limit(cache, live_bytes, mapping.bytes);
@@ -677,7 +677,7 @@ static MALLOW_NOINLINE void huge_cache_give_now(struct huge_cache *cache,
         huge_pieces_keep(cache, (struct huge_mapping){mapping.address, keep, mapping.parts});
     }
     if (keep < mapping.bytes) {
-        huge_cache_give_back(cache, huge_rest(mapping, keep));
+        huge_cache_unmap(cache, huge_rest(mapping, keep));
         huge_cache_owe_beyond(cache, limit); // less is live than before, so less may be kept
     } else if (cache->bytes > limit) {
         huge_cache_drop(cache, 0);
@@ -744,7 +744,7 @@ MALLOW_INTERNAL void huge_cache_put_back(struct huge_cache *cache, struct huge_m
                                          bool purged) {
     if (!huge_pieces_are_full(cache)) { // else it is lost
         const struct huge_extent all = {end.address, end.address + end.bytes};
-        huge_pieces_keep_hollow(cache, end, purged ? all : (struct huge_extent){0, 0});
+        huge_pieces_keep_hollow(cache, end, purged ? all : huge_no_extent);
     }
 }
 

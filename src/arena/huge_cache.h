@@ -23,9 +23,10 @@
 //
 // A block out of the room consists of several mappings of the kernel's. Linux moves such a range in
 // one call from 6.17 on. Before that it refuses, and from the first refusal on the room is *still*:
-// nothing is moved to it, and every block below 64 MiB is of it, from the piece that fits best or
-// from its front. So that pieces become one again, what is given back of it keeps its address
-// space: it is purged, and *hollow* until it is handed out (huge_pieces.h).
+// nothing is moved to it, and a block below 64 MiB that no piece serves comes from its front; but
+// for zeroed and aligned ones, and small ones that grow, which have mappings of their own. So that
+// pieces become one again, what is given back of the room keeps its address space: it is purged,
+// and *hollow* until it is handed out (huge_pieces.h).
 //
 // How much is kept is learnt: little at first; twice as much, or what was asked for, each time that
 // a mapping has to be made after one was given back. A steady program soon gives none back; one

@@ -79,7 +79,7 @@ CASE(also_where_several_are_alive_and_it_moves_nothing) {
 // As before Linux 6.17 with address space enough.
 CASE(and_where_pieces_stay_in_the_room) {
     set->cache.room.still = true;
-    replace_blocks(8 * MIB, 1);
+    replace_blocks(9 * MIB, 3);
 }
 
 CASE(also_where_several_are_alive_and_pieces_stay) {

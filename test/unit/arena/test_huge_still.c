@@ -254,8 +254,8 @@ static struct {
 } places[PLACES];
 
 // The first and the last page, and a few between.
-static void write_place(unsigned i, size_t from) {
-    for (size_t offset = from; offset < places[i].bytes; offset += 256 * KIB) {
+static void write_place(unsigned i) {
+    for (size_t offset = 0; offset < places[i].bytes; offset += 256 * KIB) {
         *(unsigned char *)(places[i].address + offset) = places[i].stamp;
     }
     *(unsigned char *)(places[i].address + places[i].bytes - 1) = places[i].stamp;
@@ -275,7 +275,7 @@ static void step(struct unit_chance *chance) {
         places[i].address = take(bytes);
         places[i].bytes = bytes;
         places[i].stamp = (unsigned char)(1 + unit_below(chance, 255));
-        write_place(i, 0);
+        write_place(i);
         return;
     }
     check_place(i, before);
@@ -291,7 +291,7 @@ static void step(struct unit_chance *chance) {
         places[i].address = moved;
         places[i].bytes = bytes;
         check_place(i, bits_min(before, bytes));
-        write_place(i, 0);
+        write_place(i);
     }
 }
 
