@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Fault injection by ptrace (see inject.h). At the entry of a chosen call its number is replaced by -1,
 // so that the kernel does nothing, and at its exit the result becomes the planned error.
+#define _GNU_SOURCE
 #include "inject.h"
 
 #include "../support/check.h"
@@ -20,6 +21,9 @@ enum { THREADS_MAX = 1024 };
 struct traced_thread {
     pid_t id;
     bool fails_now; // the call it is in was suppressed
+    bool unmaps;    // its first two arguments became the range that goes
+    uint64_t first;
+    uint64_t second;
 };
 
 struct injector {
@@ -55,6 +59,21 @@ static void change_call(pid_t thread, int number)
 #endif
 }
 
+static void set_arguments(pid_t thread, uint64_t first, uint64_t second)
+{
+#if defined(__x86_64__)
+    ptrace(PTRACE_POKEUSER, thread, offsetof(struct user_regs_struct, rdi), (void *)first);
+    ptrace(PTRACE_POKEUSER, thread, offsetof(struct user_regs_struct, rsi), (void *)second);
+#elif defined(__aarch64__)
+    struct user_regs_struct registers;
+    struct iovec part = {&registers, sizeof registers};
+    ptrace(PTRACE_GETREGSET, thread, (void *)NT_PRSTATUS, &part);
+    registers.regs[0] = first;
+    registers.regs[1] = second;
+    ptrace(PTRACE_SETREGSET, thread, (void *)NT_PRSTATUS, &part);
+#endif
+}
+
 static void set_result(pid_t thread, int error)
 {
 #if defined(__x86_64__)
@@ -72,7 +91,7 @@ static void forget_thread(struct injector *injector, pid_t id)
 {
     for (size_t i = 0; i < THREADS_MAX; i++) {
         if (injector->threads[i].id == id) {
-            injector->threads[i] = (struct traced_thread){-1, false};
+            injector->threads[i] = (struct traced_thread){.id = -1};
         }
     }
 }
@@ -92,7 +111,7 @@ static struct traced_thread *thread_of(struct injector *injector, pid_t id)
         }
     }
     if (unused != NULL) {
-        *unused = (struct traced_thread){id, false};
+        *unused = (struct traced_thread){.id = id};
         return unused;
     }
     CHECK(false, "more threads than the injector follows");
@@ -104,12 +123,13 @@ struct mapped {
     size_t count;
     size_t writable_bytes;        // private
     size_t writable_in_range;     // of these, in [from, from + bytes): replaced or unmapped by the call
+    size_t in_range;              // mappings that have a part of it
     bool range_inside_one;        // the range begins and ends inside one mapping: taking it out splits that
 };
 
 static struct mapped read_mapped(pid_t id, uintptr_t from, size_t bytes)
 {
-    struct mapped mapped = {0, 0, 0, false};
+    struct mapped mapped = {0, 0, 0, 0, false};
     char path[64];
     char line[4400];
     snprintf(path, sizeof path, "/proc/%d/maps", id);
@@ -122,6 +142,7 @@ static struct mapped read_mapped(pid_t id, uintptr_t from, size_t bytes)
             continue;
         }
         mapped.count++;
+        mapped.in_range += start < from + bytes && from < end;
         mapped.range_inside_one |= start < from && from + bytes < end;
         if (mode[1] == 'w' && mode[3] == 'p') {
             const uintptr_t low = start > from ? start : from;
@@ -154,7 +175,7 @@ static bool exceeds_ceiling(struct injector *injector, pid_t id, const struct __
     case SYS_mmap: return now.count > limit || (is_fixed(call) && now.count >= limit && now.range_inside_one);
     case SYS_munmap:
     case SYS_mprotect: return now.count >= limit && now.range_inside_one;
-    case SYS_mremap: return call->entry.args[2] > call->entry.args[1] || (call->entry.args[3] & 2) != 0
+    case SYS_mremap: return call->entry.args[2] > call->entry.args[1] || (call->entry.args[3] & MREMAP_FIXED) != 0
                                 ? now.count + 3 >= limit
                                 : false;
     default: return false;
@@ -179,6 +200,13 @@ static bool exceeds_commit(struct injector *injector, pid_t id, const struct __p
         wanted = args[2] - args[1];
     }
     return wanted != 0 && now.writable_bytes + wanted > limit;
+}
+
+// The kernel's rule (mm/mremap.c, vma_to_resize), which comes after what is at the target has been unmapped.
+static bool is_joined(pid_t id, const struct __ptrace_syscall_info *call)
+{
+    const uint64_t *const args = call->entry.args;
+    return args[2] >= args[1] && read_mapped(id, args[0], args[1]).in_range > 1;
 }
 
 // Takes the flags of huge and giant pages from a mapping, at the entry of mmap.
@@ -227,8 +255,25 @@ static bool must_fail(struct injector *injector, pid_t id, const struct __ptrace
     case FAULT_FOREVER: return seen >= injector->plan->nth;
     case FAULT_CEILING: return exceeds_ceiling(injector, id, call);
     case FAULT_COMMIT: return exceeds_commit(injector, id, call);
+    case FAULT_JOINED: return is_joined(id, call);
     default: return chance_below(&injector->chance, injector->plan->nth) == 0;
     }
+}
+
+// Does nothing in place of the call, or unmaps what it was to replace.
+static void suppress(const struct injector *injector, struct traced_thread *thread,
+                     const struct __ptrace_syscall_info *call)
+{
+    const uint64_t *const args = call->entry.args;
+    const bool moves = call->entry.nr == SYS_mremap && (args[3] & MREMAP_FIXED) != 0;
+    const bool replaces = moves || (call->entry.nr == SYS_mmap && (args[3] & MAP_FIXED) != 0);
+    thread->unmaps = injector->plan->unmaps && replaces;
+    if (thread->unmaps) {
+        thread->first = args[0];
+        thread->second = args[1];
+        set_arguments(thread->id, moves ? args[4] : args[0], moves ? args[2] : args[1]);
+    }
+    change_call(thread->id, thread->unmaps ? SYS_munmap : -1);
 }
 
 static void at_system_call(struct injector *injector, pid_t id)
@@ -245,11 +290,12 @@ static void at_system_call(struct injector *injector, pid_t id)
         }
         thread->fails_now = must_fail(injector, id, &info);
         if (thread->fails_now) {
-            const bool unmaps = injector->plan->unmaps && info.entry.nr == SYS_mmap &&
-                                (info.entry.args[3] & MAP_FIXED) != 0;
-            change_call(id, unmaps ? SYS_munmap : -1);
+            suppress(injector, thread, &info);
         }
     } else if (info.op == PTRACE_SYSCALL_INFO_EXIT && thread->fails_now) {
+        if (thread->unmaps) {
+            set_arguments(id, thread->first, thread->second); // the program's registers
+        }
         set_result(id, injector->plan->error);
         injector->result->calls_failed++;
         thread->fails_now = false;

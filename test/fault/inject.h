@@ -28,6 +28,7 @@ enum fault_mode {
     FAULT_CEILING, // what would exceed nth mappings, as vm.max_map_count has it
     FAULT_COMMIT,  // what would exceed nth MiB of writable private mappings, as overcommit_memory=2 has it
     FAULT_GIANT,   // mappings of giant pages beyond the nth; before that they get ordinary pages
+    FAULT_JOINED,  // mremap of a range of several mappings, as before Linux 6.17
 };
 
 struct fault_plan {
@@ -37,7 +38,8 @@ struct fault_plan {
     int error;  // the errno value that the call gets
     uint64_t seed;
     bool from_start; // the window is open from the first instruction
-    bool unmaps;     // COMMIT: what the call was to replace is gone by then, as before Linux 6.12
+    bool unmaps;     // what the call was to replace is gone by then: COMMIT, as before Linux 6.12; JOINED, as
+                     // ever
 };
 
 struct fault_result {

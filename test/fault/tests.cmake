@@ -38,3 +38,8 @@ foreach(program api_contract_libc api_every_size_libc model_long_run_libc)
     mallow_add(fault.giant_1.${program} "full;plain;native" ${under} --giant 1 $<TARGET_FILE:${program}>)
 endforeach()
 mallow_add(fault.giant_1.steady_load "check;plain;native" ${under} --giant 1 $<TARGET_FILE:steady_load> --ours)
+# Linux before 6.17, which moves no range of several mappings (decision 80).
+foreach(program api_contract_libc api_every_size_libc api_large_libc thread_remote_libc thread_fork_libc
+                thread_signal_libc hostile_partly_moved)
+    mallow_add(fault.joined.${program} "full;plain;native" ${under} --joined 14 $<TARGET_FILE:${program}>)
+endforeach()
