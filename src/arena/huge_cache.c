@@ -7,9 +7,7 @@
 #include "os/os_huge.h"
 
 #define HUGE_CACHE_WORTH_FIRST ((size_t)2 << 20)
-#define HUGE_CACHE_LIVE_SHARE 4U // beside the limit, one part in so many of what is live
-// The same where pieces are not moved, and more of them lie about.
-#define HUGE_STILL_LIVE_SHARE 2U
+#define HUGE_CACHE_LIVE_SHARE 2U // beside the limit, one part in so many of what is live
 
 // Smaller pieces are not worth a system call.
 #define HUGE_PIECE_BYTES_MIN ((size_t)1 << 20)
@@ -44,9 +42,7 @@ MALLOW_INTERNAL void huge_cache_init(struct huge_cache *cache, struct os *os, si
 // What may be kept while `live_bytes` are live.
 static size_t huge_cache_bound(const struct huge_cache *cache, size_t live_bytes) {
     const size_t limit = __atomic_load_n(&cache->limit, __ATOMIC_RELAXED); // an option
-    const size_t share =
-        live_bytes / (cache->room.still ? HUGE_STILL_LIVE_SHARE : HUGE_CACHE_LIVE_SHARE);
-    return limit == 0 ? 0 : limit + share;
+    return limit == 0 ? 0 : limit + live_bytes / HUGE_CACHE_LIVE_SHARE;
 }
 
 MALLOW_INTERNAL MALLOW_NOINLINE bool huge_cache_keeps_space_still(const struct huge_cache *cache,

@@ -5,7 +5,7 @@
 //          own into which pieces are moved, one behind the other, so that they become one range.
 // Threads  any, under the lock of the huge set.
 // Holds    bytes = sum over the pieces + what is gathered <= what may be kept: the option's
-//          limit and a quarter of what is live, as far as keeping has proved worth it; more only
+//          limit and half of what is live, as far as keeping has proved worth it; more only
 //          where the kernel refused munmap, and where a call left it to a later one.
 //          Pieces do not touch each other, nor the gathered range; but for loose ones, which a call
 //          without the time to join them has kept: later ones do, one at a time.

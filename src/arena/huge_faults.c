@@ -13,38 +13,55 @@ static uintptr_t huge_faults_chunk(const struct huge *huge) {
            MALLOW_CHUNK_BYTES;
 }
 
-// Chunks of blocks to judge by; how many.
-static unsigned huge_faults_sample(struct huge_set *set, uintptr_t *chunks) {
-    unsigned count = 0;
+// What was seen of the newest blocks.
+struct huge_faults_seen {
+    uintptr_t chunks[HUGE_FAULTS_SAMPLE]; // to judge by
+    unsigned count;                       // of these
+    size_t bytes;                         // of all blocks seen,
+    size_t large_bytes;                   // and of the large ones
+};
+
+static struct huge_faults_seen huge_faults_see(struct huge_set *set) {
+    struct huge_faults_seen seen = {{0}, 0, 0, 0};
     unsigned walked = 0;
     os_lock_take_patiently(&set->map->lock);
     // Not the newest of all, which the program is about to write.
     const struct huge *huge = set->live_bytes < HUGE_FAULTS_BYTES ? NULL : set->live->next;
-    while (huge != NULL && count < HUGE_FAULTS_SAMPLE && walked < HUGE_FAULTS_WALK) {
-        if (!huge->broad && huge->usable_bytes >= HUGE_BROAD_BLOCK_BYTES_MIN) {
-            chunks[count++] = huge_faults_chunk(huge);
+    while (huge != NULL && walked < HUGE_FAULTS_WALK) {
+        if (seen.count < HUGE_FAULTS_SAMPLE && !huge->broad &&
+            huge->usable_bytes >= HUGE_BROAD_BLOCK_BYTES_MIN) {
+            seen.chunks[seen.count++] = huge_faults_chunk(huge);
         }
+        seen.bytes += huge->usable_bytes;
+        seen.large_bytes += huge->usable_bytes >= HUGE_FAULTS_LARGE_BYTES ? huge->usable_bytes : 0;
         huge = huge->next;
         walked++;
     }
     os_lock_drop(&set->map->lock);
-    return count;
+    return seen;
+}
+
+// Whether so much of it is large that pieces of huge pages fit together: not if too many blocks
+// are of other multiples, between which these would be cut, and gaps left.
+static bool huge_faults_are_large(const struct huge_faults_seen *seen, bool already) {
+    const unsigned eighths = already ? HUGE_FAULTS_EIGHTHS_TO_STAY : HUGE_FAULTS_EIGHTHS;
+    return seen->large_bytes >= seen->bytes / 8 * eighths;
 }
 
 MALLOW_INTERNAL void huge_faults_look(struct huge_set *set) {
-    uintptr_t chunks[HUGE_FAULTS_SAMPLE];
-    const unsigned count = huge_faults_sample(set, chunks);
+    const struct huge_faults_seen seen = huge_faults_see(set);
     unsigned dense = 0;
-    for (unsigned i = 0; i < count; i++) {
+    for (unsigned i = 0; i < seen.count; i++) {
         // A block that is freed meanwhile may be gone, and counts as sparse.
-        dense += os_resident(set->os, chunks[i], MALLOW_CHUNK_BYTES) >=
+        dense += os_resident(set->os, seen.chunks[i], MALLOW_CHUNK_BYTES) >=
                  MALLOW_CHUNK_BYTES - HUGE_FAULTS_MISSING_BYTES;
     }
     os_lock_take_patiently(&set->map->lock);
     bool broad = set->cache.broad;
-    if (count >= HUGE_FAULTS_SAMPLE_MIN) {
-        broad = count - dense <= count / HUGE_FAULTS_SHARE;
+    if (seen.count >= HUGE_FAULTS_SAMPLE_MIN) {
+        broad = seen.count - dense <= seen.count / HUGE_FAULTS_SHARE;
     }
+    broad = broad && huge_faults_are_large(&seen, set->cache.broad);
     if (!set->os->sealed) {
         huge_cache_set_broad(&set->cache, broad && !huge_is_limited(set->os));
     }

@@ -5,7 +5,9 @@
 // Threads  the background thread's alone.
 // Holds    huge pages come by faults only where blocks are large, many and dense: HUGE_FAULTS_BYTES
 //          live in huge blocks, and the last whole chunk of each of the newest on small pages is
-//          resident. So what it adds to memory is the end of a block's last huge page, a
+//          resident. At least three quarters of what is looked through are blocks of 8 MiB and
+//          more: smaller ones are often of no whole chunks, and would cut the pieces of others
+//          and leave gaps between them. So what it adds to memory is the end of a block's last huge page, a
 //          quarter of the block at most.
 //          What blocks on huge pages hold tells nothing, since a byte in each page is enough. So
 //          one fresh block in HUGE_BROAD_PROBE_SHARE has small pages: a program that turns sparse
@@ -21,9 +23,12 @@
 enum {
     HUGE_FAULTS_SAMPLE = 8,     // blocks looked at, the newest
     HUGE_FAULTS_SAMPLE_MIN = 2, // fewer tell nothing
-    HUGE_FAULTS_WALK = 64,      // records looked through for them
+    HUGE_FAULTS_WALK = 64,      // blocks looked through, of which these are the first
     HUGE_FAULTS_SHARE = 8,      // one in so many may be sparse, or not be written yet
+    HUGE_FAULTS_EIGHTHS = 6,    // so much of what is looked through has to be in large blocks,
+    HUGE_FAULTS_EIGHTHS_TO_STAY = 5, // or where it is so already
 };
+#define HUGE_FAULTS_LARGE_BYTES ((size_t)8 << 20)
 #define HUGE_FAULTS_BYTES ((size_t)64 << 20)
 
 // Looks, and allows or forbids them: to be called at regular intervals. A system call a block
