@@ -45,12 +45,6 @@ static size_t huge_cache_bound(const struct huge_cache *cache, size_t live_bytes
     return limit == 0 ? 0 : limit + live_bytes / HUGE_CACHE_LIVE_SHARE;
 }
 
-MALLOW_INTERNAL MALLOW_NOINLINE bool huge_cache_keeps_space_still(const struct huge_cache *cache,
-                                                                  struct huge_mapping range) {
-    return huge_cache_in_room(cache, range) && !huge_pieces_are_full(cache) &&
-           !huge_is_limited(cache->os);
-}
-
 // Unmaps; what the kernel does not unmap is purged and kept, or lost.
 static void huge_cache_unmap(struct huge_cache *cache, struct huge_mapping range) {
     if (os_unmap(cache->os, range.address, range.bytes)) {
@@ -724,7 +718,10 @@ MALLOW_INTERNAL struct huge_mapping huge_cache_cut_end(struct huge_cache *cache,
     struct huge_mapping piece = cache->pieces[number];
     const struct huge_extent pages = huge_pieces_last_pages(cache, number);
     const size_t part = huge_part(cache, pages.end - pages.start, bytes);
-    const struct huge_mapping end = huge_rest(piece, pages.end - part - piece.address);
+    struct huge_mapping end = huge_rest(piece, pages.end - part - piece.address);
+    const struct huge_mapping behind = huge_rest(piece, pages.start - piece.address);
+    const bool first = pages.start != piece.address && huge_cache_keeps_space(cache, behind);
+    end = first ? behind : end;
     huge_pieces_count_cut(cache, number, end.address, end.address + end.bytes);
     piece.bytes -= end.bytes;
     if (piece.bytes == 0) {
@@ -733,6 +730,10 @@ MALLOW_INTERNAL struct huge_mapping huge_cache_cut_end(struct huge_cache *cache,
         huge_pieces_set(cache, number, piece);
     }
     huge_cache_unlearn(cache, part);
+    if (first && part < end.bytes) {
+        huge_pieces_keep(cache, huge_rest(end, part));
+        end.bytes = part;
+    }
     return end;
 }
 

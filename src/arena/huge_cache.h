@@ -192,8 +192,9 @@ MALLOW_INTERNAL void huge_cache_join_still(struct huge_cache *cache, size_t live
 MALLOW_INTERNAL size_t huge_cache_idle(struct huge_cache *cache);
 
 // Cuts the end of a piece off, which is no longer the cache's: at most `bytes` bytes, or a little
-// more where the rest would be too small. There is a piece; of no bytes: but none that has pages.
-// No system call.
+// more where the rest would be too small. If that is to keep its address space, it is instead what
+// touches a part before it that has no pages: of two such parts of a piece one would count again.
+// There is a piece; of no bytes: but none that has pages. No system call.
 MALLOW_INTERNAL struct huge_mapping huge_cache_cut_end(struct huge_cache *cache, size_t bytes);
 
 // Whether a range keeps its address space when it is given back, and is only purged: a hole in a

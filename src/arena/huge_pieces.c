@@ -16,6 +16,12 @@ MALLOW_INTERNAL void huge_pieces_count_less(struct huge_cache *cache, size_t byt
     cache->bytes_low = bits_min(cache->bytes_low, cache->bytes);
 }
 
+MALLOW_INTERNAL MALLOW_NOINLINE bool huge_cache_keeps_space_still(const struct huge_cache *cache,
+                                                                  struct huge_mapping range) {
+    return huge_cache_in_room(cache, range) && !huge_pieces_are_full(cache) &&
+           !huge_is_limited(cache->os);
+}
+
 // ---- Hollow parts -------------------------------------------------------------------------------
 
 MALLOW_INLINE size_t hollow_bytes(struct huge_extent hollow) {

@@ -225,6 +225,27 @@ CASE(idle_pages_go_and_their_address_space_stays) {
     give(fence, true);
 }
 
+CASE(idle_pages_go_from_before_and_behind_what_has_none) {
+    const uintptr_t first = take_written(3 * MIB);
+    const uintptr_t middle = take_written(3 * MIB);
+    const uintptr_t last = take_written(5 * MIB);
+    const uintptr_t fence = take(MIB);
+    set->cache.worth = 0;
+    give(middle, true);
+    set->cache.worth = CACHE_LIMIT;
+    give(first, true);
+    give(last, true);
+    assert_int_equal(set->cache.count, 1);
+    assert_int_equal(resident(), 8 * MIB);
+    assert_int_equal(huge_idle_purge(set, 2 * MIB), 2 * MIB);
+    check();
+    assert_int_equal(resident(), 6 * MIB);
+    assert_int_equal(huge_idle_purge(set, 6 * MIB), 6 * MIB);
+    check();
+    assert_int_equal(resident(), 0);
+    give(fence, true);
+}
+
 CASE(all_is_given_back_in_the_end) {
     set->cache.worth = 3 * MIB;
     uintptr_t blocks[8];
@@ -330,6 +351,7 @@ int main(void) {
         HUGE_CASE(what_the_kernel_does_not_purge_is_unmapped),
         HUGE_CASE(a_room_that_is_used_up_is_followed_by_another),
         HUGE_CASE(idle_pages_go_and_their_address_space_stays),
+        HUGE_CASE(idle_pages_go_from_before_and_behind_what_has_none),
         HUGE_CASE(all_is_given_back_in_the_end),
         HUGE_CASE(what_is_live_keeps_its_contents_in_any_order),
     };
