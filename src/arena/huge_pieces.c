@@ -105,7 +105,8 @@ MALLOW_INTERNAL void huge_pieces_set(struct huge_cache *cache, unsigned number,
 static void pieces_set_hollow(struct huge_cache *cache, unsigned number, size_t piece_bytes,
                               struct huge_extent hollow) {
     const uint64_t counts = hollow_bytes(hollow) != piece_bytes;
-    cache->hollow[number] = hollow;
+    // None is nowhere: no pages are looked for behind it.
+    cache->hollow[number] = hollow_bytes(hollow) != 0 ? hollow : huge_no_extent;
     cache->counting = (cache->counting & ~(UINT64_C(1) << number)) | counts << number;
 }
 

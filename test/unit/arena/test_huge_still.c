@@ -246,6 +246,22 @@ CASE(idle_pages_go_from_before_and_behind_what_has_none) {
     give(fence, true);
 }
 
+CASE(idle_pages_of_a_room_that_is_used_up_go_to_the_last) {
+    set->cache.worth = 6 * MIB;
+    const uintptr_t block = take_written(8 * MIB);
+    const uintptr_t fence = take(MIB);
+    give(block, true);
+    assert_int_equal(set->cache.bytes, 6 * MIB); // and no pages behind that
+    set->cache.room.end = set->cache.room.tail;
+    const uintptr_t next = take(9 * MIB);
+    assert_int_equal(next, set->cache.room.begin);
+    assert_int_equal(huge_idle_purge(set, 6 * MIB), 6 * MIB);
+    check();
+    assert_int_equal(set->cache.bytes, 0);
+    give(next, true);
+    give(fence, true);
+}
+
 CASE(all_is_given_back_in_the_end) {
     set->cache.worth = 3 * MIB;
     uintptr_t blocks[8];
@@ -352,6 +368,7 @@ int main(void) {
         HUGE_CASE(a_room_that_is_used_up_is_followed_by_another),
         HUGE_CASE(idle_pages_go_and_their_address_space_stays),
         HUGE_CASE(idle_pages_go_from_before_and_behind_what_has_none),
+        HUGE_CASE(idle_pages_of_a_room_that_is_used_up_go_to_the_last),
         HUGE_CASE(all_is_given_back_in_the_end),
         HUGE_CASE(what_is_live_keeps_its_contents_in_any_order),
     };
