@@ -689,14 +689,15 @@ static size_t huge_idle_step_locked(struct huge_set *set, size_t bytes) {
     set->leaving = end;
     set->leaving_thread = os_this_thread();
     os_lock_drop(&set->map->lock);
-    const bool gone = purges ? os_purge(set->os, end.address, end.bytes)
-                             : os_unmap(set->os, end.address, end.bytes);
+    const bool purged = purges && os_purge(set->os, end.address, end.bytes);
+    // What the program has locked is not purged.
+    const bool unmapped = !purged && os_unmap(set->os, end.address, end.bytes);
     os_lock_take_patiently(&set->map->lock);
     set->leaving = huge_no_mapping;
-    if (!gone || purges) {
-        huge_cache_put_back(cache, end, purges && gone);
+    if (!unmapped) {
+        huge_cache_put_back(cache, end, purged);
     }
-    return gone ? counted : 0;
+    return purged || unmapped ? counted : 0;
 }
 
 MALLOW_INTERNAL size_t huge_idle_purge(struct huge_set *set, size_t bytes) {

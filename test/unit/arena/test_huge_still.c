@@ -262,6 +262,21 @@ CASE(idle_pages_of_a_room_that_is_used_up_go_to_the_last) {
     give(fence, true);
 }
 
+CASE(idle_pages_that_the_program_has_locked_go_too) {
+    set->cache.worth = CACHE_LIMIT;
+    const uintptr_t block = take_written(3 * MIB);
+    const uintptr_t fence = take(MIB);
+    if (syscall(SYS_mlock, block + 3 * MIB - 64 * KIB, (size_t)64 * KIB) != 0) {
+        skip(); // not allowed here
+    }
+    give(block, true);
+    assert_int_equal(huge_idle_purge(set, 3 * MIB), 3 * MIB);
+    check();
+    assert_int_equal(set->cache.bytes, 0);
+    assert_false(os_is_mapped(&world.os, block + 3 * MIB - 1));
+    give(fence, true);
+}
+
 CASE(all_is_given_back_in_the_end) {
     set->cache.worth = 3 * MIB;
     uintptr_t blocks[8];
@@ -369,6 +384,7 @@ int main(void) {
         HUGE_CASE(idle_pages_go_and_their_address_space_stays),
         HUGE_CASE(idle_pages_go_from_before_and_behind_what_has_none),
         HUGE_CASE(idle_pages_of_a_room_that_is_used_up_go_to_the_last),
+        HUGE_CASE(idle_pages_that_the_program_has_locked_go_too),
         HUGE_CASE(all_is_given_back_in_the_end),
         HUGE_CASE(what_is_live_keeps_its_contents_in_any_order),
     };
