@@ -686,6 +686,7 @@ static size_t huge_idle_step_locked(struct huge_set *set, size_t bytes) {
     }
     const size_t counted = before - cache->bytes;
     const bool purges = huge_cache_keeps_space(cache, end);
+    huge_cache_unlearn(cache, counted);
     set->leaving = end;
     set->leaving_thread = os_this_thread();
     os_lock_drop(&set->map->lock);

@@ -9,8 +9,6 @@
 #define HUGE_CACHE_WORTH_FIRST ((size_t)2 << 20)
 #define HUGE_CACHE_LIVE_SHARE 2U // beside the limit, one part in so many of what is live
 
-// Smaller pieces are not worth a system call.
-#define HUGE_PIECE_BYTES_MIN ((size_t)1 << 20)
 // But to keep one where there are fewer pieces than this takes none: it lies behind a live block,
 // and becomes a part of what that leaves.
 #define HUGE_COUNT_OF_SMALL (MALLOW_HUGE_CACHE_COUNT / 2)
@@ -55,6 +53,24 @@ static void huge_cache_unmap(struct huge_cache *cache, struct huge_mapping range
     if (!huge_pieces_are_full(cache)) {
         huge_pieces_keep(cache, range);
     }
+}
+
+// Where places of a still room are few: unmaps a piece that is of no use, but not `but`. What was
+// left of rooms that are used up would be in the way for good. False: there is none.
+static MALLOW_NOINLINE bool huge_cache_make_place_still(struct huge_cache *cache, unsigned but) {
+    const unsigned useless = huge_pieces_useless(cache, but);
+    if (useless == HUGE_INDEX_NONE) {
+        return false;
+    }
+    const size_t bytes = cache->bytes;
+    const bool regret = cache->regret;
+    huge_cache_unmap(cache, huge_pieces_remove(cache, useless));
+    cache->regret = regret || cache->bytes < bytes;
+    return !huge_pieces_are_full(cache);
+}
+
+MALLOW_INLINE bool huge_cache_make_place(struct huge_cache *cache) {
+    return unlikely(cache->room.still) && huge_cache_make_place_still(cache, HUGE_INDEX_NONE);
 }
 
 // Gives a range back, its address space too but for a still room's.
@@ -307,7 +323,8 @@ static MALLOW_NOINLINE struct huge_mapping huge_cache_cut_still(struct huge_cach
     const struct huge_mapping rest = huge_rest(piece, bytes);
     huge_cache_learn(cache, bytes, bytes - huge_pieces_hollow_first(cache, index, bytes),
                      live_bytes);
-    if (rest.bytes == 0 || cache->count >= HUGE_COUNT_OF_STILL) {
+    if (rest.bytes == 0 ||
+        (cache->count >= HUGE_COUNT_OF_STILL && !huge_cache_make_place_still(cache, index))) {
         (void)huge_pieces_remove(cache, index);
         if (rest.bytes != 0) {
             huge_cache_give_back(cache, rest);
@@ -550,16 +567,10 @@ MALLOW_INTERNAL void huge_cache_unlearn(struct huge_cache *cache, size_t bytes) 
 
 // ---- Giving -------------------------------------------------------------------------------------
 
-// How much of a range of `have` bytes goes when `bytes` are to: all of it if too little would stay.
-static size_t huge_part(const struct huge_cache *cache, size_t have, size_t bytes) {
-    const size_t part = bits_min(bits_align_up(bytes, cache->os->page_bytes), have);
-    return have - part < HUGE_PIECE_BYTES_MIN ? have : part;
-}
-
 // Gives as much of what is gathered back; its address space is the room's as before. How much.
 static size_t huge_room_purge(struct huge_cache *cache, size_t bytes) {
     struct huge_room *const room = &cache->room;
-    const size_t part = huge_part(cache, huge_cache_gathered(cache), bytes);
+    const size_t part = huge_pieces_part(cache, huge_cache_gathered(cache), bytes);
     if (part == 0 || !os_purge(cache->os, room->tail - part, part)) {
         return 0;
     }
@@ -648,11 +659,17 @@ static void huge_cache_keep_still(struct huge_cache *cache, struct huge_mapping 
 // The rest of huge_cache_give: the call may enter the kernel, or there is no place.
 static MALLOW_NOINLINE void huge_cache_give_now(struct huge_cache *cache,
                                                 struct huge_mapping mapping, size_t live_bytes) {
-    if (unlikely(huge_pieces_are_full(cache))) { // what is owed then, a call with a place notes
-        huge_cache_unmap(cache, mapping);
+    const bool full = huge_pieces_are_full(cache);
+    if (unlikely(full) && !huge_cache_make_place(cache)) {
+        huge_cache_unmap(cache, mapping); // what is owed then, a call with a place notes
         return;
     }
     const size_t limit = huge_cache_limit(cache, live_bytes, mapping.bytes);
+    if (unlikely(full)) { // the call has had its system call
+        huge_pieces_keep(cache, mapping);
+        huge_cache_owe_beyond(cache, limit);
+        return;
+    }
     size_t keep = bits_min(mapping.bytes, limit - bits_min(cache->bytes, limit));
     if (keep < mapping.bytes) {
         keep = bits_align_down(keep, cache->os->page_bytes);
@@ -707,42 +724,6 @@ MALLOW_INTERNAL size_t huge_cache_idle(struct huge_cache *cache) {
     cache->bytes_low_before = cache->bytes_low;
     cache->bytes_low = cache->bytes;
     return idle;
-}
-
-MALLOW_INTERNAL struct huge_mapping huge_cache_cut_end(struct huge_cache *cache, size_t bytes) {
-    const unsigned number = unlikely(cache->room.still) ? huge_pieces_to_give(cache, bytes)
-                                                        : huge_pieces_last(cache);
-    if (number == HUGE_INDEX_NONE) {
-        return (struct huge_mapping){0, 0, HUGE_ONE};
-    }
-    struct huge_mapping piece = cache->pieces[number];
-    const struct huge_extent pages = huge_pieces_last_pages(cache, number);
-    const size_t part = huge_part(cache, pages.end - pages.start, bytes);
-    struct huge_mapping end = huge_rest(piece, pages.end - part - piece.address);
-    const struct huge_mapping behind = huge_rest(piece, pages.start - piece.address);
-    const bool first = pages.start != piece.address && huge_cache_keeps_space(cache, behind);
-    end = first ? behind : end;
-    huge_pieces_count_cut(cache, number, end.address, end.address + end.bytes);
-    piece.bytes -= end.bytes;
-    if (piece.bytes == 0) {
-        (void)huge_pieces_take(cache, number);
-    } else {
-        huge_pieces_set(cache, number, piece);
-    }
-    huge_cache_unlearn(cache, part);
-    if (first && part < end.bytes) {
-        huge_pieces_keep(cache, huge_rest(end, part));
-        end.bytes = part;
-    }
-    return end;
-}
-
-MALLOW_INTERNAL void huge_cache_put_back(struct huge_cache *cache, struct huge_mapping end,
-                                         bool purged) {
-    if (!huge_pieces_are_full(cache)) { // else it is lost
-        const struct huge_extent all = {end.address, end.address + end.bytes};
-        huge_pieces_keep_hollow(cache, end, purged ? all : huge_no_extent);
-    }
 }
 
 MALLOW_INTERNAL size_t huge_cache_purge_gathered(struct huge_cache *cache, size_t bytes) {

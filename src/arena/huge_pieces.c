@@ -144,6 +144,26 @@ MALLOW_INTERNAL MALLOW_NOINLINE unsigned huge_pieces_to_give(const struct huge_c
     return found;
 }
 
+MALLOW_INTERNAL MALLOW_NOINLINE unsigned huge_pieces_useless(const struct huge_cache *cache,
+                                                             unsigned but) {
+    if (cache->pieces == NULL) {
+        return HUGE_INDEX_NONE;
+    }
+    const uint64_t others =
+        but != HUGE_INDEX_NONE ? cache->index->used & ~(UINT64_C(1) << but) : cache->index->used;
+    const uint64_t empty = others & ~cache->counting & cache->apart;
+    uint64_t rest = empty != 0 ? empty : others & (~cache->counting | cache->index->by_size[0]);
+    unsigned found = HUGE_INDEX_NONE;
+    for (unsigned looks = PIECES_LOOKS; rest != 0 && looks != 0; looks--) {
+        const unsigned number = bits_lowest(rest);
+        if (found == HUGE_INDEX_NONE || cache->pieces[number].bytes < cache->pieces[found].bytes) {
+            found = number;
+        }
+        rest &= rest - 1;
+    }
+    return found;
+}
+
 // ---- Keeping ------------------------------------------------------------------------------------
 
 // Whether a range is to be one with what lies behind it in the room: that is pages, or both have
@@ -241,5 +261,41 @@ MALLOW_INTERNAL void huge_pieces_hollow_out(struct huge_cache *cache, unsigned n
     pieces_set_hollow(cache, number, piece.bytes, all);
     if (pieces_return(cache, piece, all)) {
         pieces_set_front(cache, huge_pieces_take(cache, number).address, all);
+    }
+}
+// ---- Giving a part back -------------------------------------------------------------------------
+
+MALLOW_INTERNAL struct huge_mapping huge_cache_cut_end(struct huge_cache *cache, size_t bytes) {
+    const unsigned number = unlikely(cache->room.still) ? huge_pieces_to_give(cache, bytes)
+                                                        : huge_pieces_last(cache);
+    if (number == HUGE_INDEX_NONE) {
+        return (struct huge_mapping){0, 0, HUGE_ONE};
+    }
+    struct huge_mapping piece = cache->pieces[number];
+    const struct huge_extent pages = huge_pieces_last_pages(cache, number);
+    const size_t part = huge_pieces_part(cache, pages.end - pages.start, bytes);
+    struct huge_mapping end = huge_rest(piece, pages.end - part - piece.address);
+    const struct huge_mapping behind = huge_rest(piece, pages.start - piece.address);
+    const bool first = pages.start != piece.address && huge_cache_keeps_space(cache, behind);
+    end = first ? behind : end;
+    huge_pieces_count_cut(cache, number, end.address, end.address + end.bytes);
+    piece.bytes -= end.bytes;
+    if (piece.bytes == 0) {
+        (void)huge_pieces_take(cache, number);
+    } else {
+        huge_pieces_set(cache, number, piece);
+    }
+    if (first && part < end.bytes) {
+        huge_pieces_keep(cache, huge_rest(end, part));
+        end.bytes = part;
+    }
+    return end;
+}
+
+MALLOW_INTERNAL void huge_cache_put_back(struct huge_cache *cache, struct huge_mapping end,
+                                         bool purged) {
+    if (!huge_pieces_are_full(cache)) { // else it is lost
+        const struct huge_extent all = {end.address, end.address + end.bytes};
+        huge_pieces_keep_hollow(cache, end, purged ? all : huge_no_extent);
     }
 }

@@ -16,6 +16,15 @@
 
 static const struct huge_extent huge_no_extent = {0, 0};
 
+// Smaller pieces are not worth a system call.
+#define HUGE_PIECE_BYTES_MIN ((size_t)1 << 20)
+// How much of a range of `have` bytes goes when `bytes` are to: all of it if too little would stay.
+MALLOW_INLINE size_t huge_pieces_part(const struct huge_cache *cache, size_t have,
+                                      size_t bytes) {
+    const size_t part = bits_min(bits_align_up(bytes, cache->os->page_bytes), have);
+    return have - part < HUGE_PIECE_BYTES_MIN ? have : part;
+}
+
 MALLOW_INLINE bool huge_pieces_are_full(const struct huge_cache *cache) {
     return cache->pieces == NULL || cache->count == MALLOW_HUGE_CACHE_COUNT;
 }
@@ -126,6 +135,11 @@ MALLOW_INTERNAL struct huge_extent huge_pieces_last_pages(const struct huge_cach
 // of the room if there is such a one; of the first few of these one that counts for no more than it
 // has to, else for most. HUGE_INDEX_NONE: no piece counts.
 MALLOW_INTERNAL unsigned huge_pieces_to_give(const struct huge_cache *cache, size_t bytes);
+
+// Of a still room: a piece that is of no use, or less than its place: one that is hollow all over
+// and outside of the room, if there is such a one; else one that is hollow, or too small for any
+// block. The smallest of a few, and not `but`. HUGE_INDEX_NONE: there is none.
+MALLOW_INTERNAL unsigned huge_pieces_useless(const struct huge_cache *cache, unsigned but);
 
 // The room is still, or another, from now on: no piece is of it.
 MALLOW_INLINE void huge_pieces_set_apart(struct huge_cache *cache, bool all_count) {

@@ -206,6 +206,28 @@ CASE(a_room_that_is_used_up_is_followed_by_another) {
     give(next, true);
 }
 
+CASE(what_is_left_of_a_room_that_is_used_up_leaves_its_places_to_others) {
+    uintptr_t blocks[2 * MALLOW_HUGE_CACHE_COUNT];
+    set->cache.worth = 0;
+    for (unsigned i = 0; i < 2 * MALLOW_HUGE_CACHE_COUNT; i++) {
+        blocks[i] = take(MIB);
+    }
+    for (unsigned i = 0; i < 2 * MALLOW_HUGE_CACHE_COUNT; i += 2) {
+        give(blocks[i], true);
+    }
+    assert_int_equal(set->cache.count, MALLOW_HUGE_CACHE_COUNT);
+    set->cache.room.end = set->cache.room.tail;
+    const uintptr_t next = take_written(3 * MIB);
+    const uintptr_t fence = take(2 * MIB);
+    assert_int_equal(next, set->cache.room.begin);
+    set->cache.worth = CACHE_LIMIT;
+    give(next, true);
+    assert_int_equal(set->cache.bytes, 3 * MIB);
+    assert_int_equal(take(3 * MIB), next);
+    assert_true(unit_is_all((const void *)next, 0x5a, 3 * MIB));
+    give(fence, true);
+}
+
 CASE(idle_pages_go_and_their_address_space_stays) {
     set->cache.worth = CACHE_LIMIT;
     const uintptr_t block = take_written(8 * MIB);
@@ -381,6 +403,7 @@ int main(void) {
         HUGE_CASE(where_memory_is_limited_address_space_is_given_back_too),
         HUGE_CASE(what_the_kernel_does_not_purge_is_unmapped),
         HUGE_CASE(a_room_that_is_used_up_is_followed_by_another),
+        HUGE_CASE(what_is_left_of_a_room_that_is_used_up_leaves_its_places_to_others),
         HUGE_CASE(idle_pages_go_and_their_address_space_stays),
         HUGE_CASE(idle_pages_go_from_before_and_behind_what_has_none),
         HUGE_CASE(idle_pages_of_a_room_that_is_used_up_go_to_the_last),
