@@ -372,18 +372,25 @@ MALLOW_INTERNAL bool huge_cache_may_ask(const struct huge_cache *cache, size_t b
            huge_cache_has_fresh(cache, bytes);
 }
 
-// The piece, which is smaller, as a mapping of `bytes` bytes, or fresh pages; address 0: for these
-// there is no room, and a mapping has to be made.
+// Fresh pages in place of a piece that is not grown, and stays: what of them that was to be has not
+// been charged, so not where that is limited.
+static struct huge_mapping huge_cache_grow_not(struct huge_cache *cache, size_t bytes) {
+    return huge_is_limited(cache->os) ? (struct huge_mapping){0, 0, HUGE_ONE}
+                                      : huge_cache_take_fresh(cache, bytes);
+}
+
+// The piece, which is smaller, as a mapping of `bytes` bytes, or fresh pages; address 0: a mapping
+// has to be made.
 static struct huge_mapping huge_cache_grow(struct huge_cache *cache, unsigned index, size_t bytes) {
     const struct huge_mapping piece = cache->pieces[index];
     if (!huge_cache_may_grow(cache, piece.parts, bytes)) {
-        return huge_cache_take_fresh(cache, bytes);
+        return huge_cache_grow_not(cache, bytes);
     }
     const uintptr_t address = os_remap(cache->os, piece.address, piece.bytes, bytes, true);
     if (address == 0) {
         cache->room.torn = true;
         cache->pieces[index].parts = HUGE_SEVERAL;
-        return huge_cache_take_fresh(cache, bytes);
+        return huge_cache_grow_not(cache, bytes);
     }
     (void)huge_pieces_remove(cache, index);
     return (struct huge_mapping){address, bytes, HUGE_ONE};

@@ -247,6 +247,23 @@ CASE(one_that_grows_again_and_again_has_the_pages_of_those_before) {
     assert_true(touched.fresh < touched.written / 4);
 }
 
+// What takes more than was asked for is charged for that, or is not done.
+CASE(fresh_pages_instead_of_a_piece_that_is_not_grown_are_within_a_limit) {
+    struct os_charge *const charge = &world.os.charge;
+    set->cache.worth = CACHE_LIMIT;
+    set->cache.room.torn = true; // so that no piece is asked to grow
+    assert_true(huge_give(set, huge_take(set, 2 * MIB, 1, false), true));
+    assert_int_equal(set->cache.bytes, 2 * MIB);
+    const uint64_t limit = atomic_load(&charge->held_bytes) + 2 * MIB;
+    os_charge_set(&world.os, limit, UINT64_MAX);
+    const uintptr_t refused = huge_take_charged(set, 3 * MIB, 1, HUGE_GROWN, OS_CHARGE_HARD);
+    assert_true(atomic_load(&charge->held_bytes) <= limit);
+    assert_int_equal(refused, 0);
+    assert_int_equal(huge_purge_all(set), 2 * MIB);
+    assert_true(huge_take_charged(set, 3 * MIB, 1, HUGE_GROWN, OS_CHARGE_HARD) != 0);
+    assert_true(atomic_load(&charge->held_bytes) <= limit);
+}
+
 #define HUGE_CASE(name) cmocka_unit_test_setup_teardown(name, begin, huge_world_end)
 
 int main(void) {
@@ -269,6 +286,7 @@ int main(void) {
         HUGE_CASE(after_one_that_was_hardly_written_it_has_fresh_pages),
         HUGE_CASE(a_block_grows_into_kept_pages_behind_it),
         HUGE_CASE(one_that_grows_again_and_again_has_the_pages_of_those_before),
+        HUGE_CASE(fresh_pages_instead_of_a_piece_that_is_not_grown_are_within_a_limit),
     };
     return cmocka_run_group_tests(cases, NULL, NULL);
 }
