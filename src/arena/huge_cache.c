@@ -590,7 +590,13 @@ static size_t huge_room_purge(struct huge_cache *cache, size_t bytes) {
 static MALLOW_NOINLINE void huge_cache_drop_still(struct huge_cache *cache, size_t bytes) {
     const unsigned number = huge_pieces_to_give(cache, bytes);
     if (number == HUGE_INDEX_NONE) {
-        cache->regret = huge_room_purge(cache, bytes) != 0 || cache->regret;
+        const size_t length = bits_min(bits_align_up(bytes, cache->os->page_bytes),
+                                       huge_cache_gathered(cache));
+        if (huge_room_purge(cache, bytes) != 0) {
+            cache->regret = true;
+        } else if (length != 0) { // the program has locked some of it
+            huge_cache_unmap(cache, huge_room_cut(cache, length));
+        }
         return;
     }
     const struct huge_mapping piece = cache->pieces[number];

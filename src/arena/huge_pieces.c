@@ -294,7 +294,9 @@ MALLOW_INTERNAL struct huge_mapping huge_cache_cut_end(struct huge_cache *cache,
 
 MALLOW_INTERNAL void huge_cache_put_back(struct huge_cache *cache, struct huge_mapping end,
                                          bool purged) {
-    if (!huge_pieces_are_full(cache)) { // else it is lost
+    if (unlikely(huge_pieces_are_full(cache))) {
+        (void)os_unmap(cache->os, end.address, end.bytes); // or else it is lost
+    } else {
         const struct huge_extent all = {end.address, end.address + end.bytes};
         huge_pieces_keep_hollow(cache, end, purged ? all : huge_no_extent);
     }

@@ -7,7 +7,7 @@
 //          counted is the rest, so never less than what there is.
 //          A piece that ends at the room's front and is nowhere hollow is gathered; one that is
 //          hollow all over, with nothing gathered, is address space of the room again.
-//          No system call.
+//          No system call, but where something is put back that has lost its place.
 #ifndef MALLOW_ARENA_HUGE_PIECES_H
 #define MALLOW_ARENA_HUGE_PIECES_H
 

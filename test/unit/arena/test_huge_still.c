@@ -192,6 +192,37 @@ CASE(what_the_kernel_does_not_purge_is_unmapped) {
     give(fence, true);
 }
 
+CASE(so_is_what_is_gathered) {
+    const uintptr_t block = take_written(2 * MIB);
+    if (syscall(SYS_mlock, block, (size_t)64 * KIB) != 0) {
+        skip(); // not allowed here
+    }
+    set->cache.worth = 0;
+    give(block, true);
+    while (huge_owes(set)) {
+        huge_settle(set);
+    }
+    check();
+    assert_int_equal(set->cache.bytes, 0);
+    assert_false(os_is_mapped(&world.os, block));
+}
+
+// Others have taken all places while it was purged.
+CASE(what_cannot_be_put_back_is_unmapped) {
+    uintptr_t blocks[2 * MALLOW_HUGE_CACHE_COUNT];
+    for (unsigned i = 0; i < 2 * MALLOW_HUGE_CACHE_COUNT; i++) {
+        blocks[i] = take(MIB);
+    }
+    for (unsigned i = 0; i < 2 * MALLOW_HUGE_CACHE_COUNT; i += 2) {
+        give(blocks[i], false);
+    }
+    assert_int_equal(set->cache.count, MALLOW_HUGE_CACHE_COUNT);
+    const struct huge_mapping end = {os_map(&world.os, MIB, 1), MIB, HUGE_ONE};
+    huge_cache_put_back(&set->cache, end, true);
+    assert_false(os_is_mapped(&world.os, end.address));
+    check();
+}
+
 CASE(a_room_that_is_used_up_is_followed_by_another) {
     struct huge_room *const room = &set->cache.room;
     set->cache.worth = CACHE_LIMIT;
@@ -402,6 +433,8 @@ int main(void) {
         HUGE_CASE(a_piece_outside_of_the_room_goes_first),
         HUGE_CASE(where_memory_is_limited_address_space_is_given_back_too),
         HUGE_CASE(what_the_kernel_does_not_purge_is_unmapped),
+        HUGE_CASE(so_is_what_is_gathered),
+        HUGE_CASE(what_cannot_be_put_back_is_unmapped),
         HUGE_CASE(a_room_that_is_used_up_is_followed_by_another),
         HUGE_CASE(what_is_left_of_a_room_that_is_used_up_leaves_its_places_to_others),
         HUGE_CASE(idle_pages_go_and_their_address_space_stays),
