@@ -456,7 +456,7 @@ MALLOW_INTERNAL size_t huge_cache_growth(const struct huge_cache *cache, size_t 
     const struct huge_room *const room = &cache->room;
     const unsigned piece = cache->count > 0 ? huge_pieces_best(cache, bytes) : HUGE_INDEX_NONE;
     const size_t best = piece != HUGE_INDEX_NONE ? cache->pieces[piece].bytes : 0;
-    *choice = (struct huge_choice){piece, false};
+    *choice = (struct huge_choice){piece, false, !grows};
     if (best >= bytes) {
         return huge_pieces_hollow_first(cache, piece, bytes);
     }
@@ -491,7 +491,7 @@ MALLOW_INTERNAL struct huge_mapping huge_cache_take(struct huge_cache *cache, si
     const size_t kept = cache->room.still ? huge_cache_gathered(cache) : cache->bytes;
     huge_cache_learn(cache, bytes, choice.gathers ? kept : 0, live_bytes);
     if (choice.gathers) {
-        return huge_cache_take_gathered(cache, bytes, piece);
+        return huge_cache_take_gathered(cache, bytes, choice.moves ? piece : HUGE_INDEX_NONE);
     }
     if (piece != HUGE_INDEX_NONE && cache->pieces[piece].parts != HUGE_SEVERAL) {
         return huge_cache_grow(cache, piece, bytes);

@@ -107,6 +107,7 @@ MALLOW_INLINE void huge_cache_lend(struct huge_cache *cache, struct huge_cache_m
 struct huge_choice {
     unsigned piece; // the best one; HUGE_INDEX_NONE: there is no piece
     bool gathers;   // none is large enough, and it is put together in the room
+    bool moves;     // a piece may be moved for that: not for a block that grows, which soon moves
 };
 
 // The most that taking `bytes` bytes can add to what is cached and handed out; chooses. `grows`:

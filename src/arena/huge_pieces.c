@@ -263,6 +263,7 @@ MALLOW_INTERNAL void huge_pieces_hollow_out(struct huge_cache *cache, unsigned n
         pieces_set_front(cache, huge_pieces_take(cache, number).address, all);
     }
 }
+
 // ---- Giving a part back -------------------------------------------------------------------------
 
 MALLOW_INTERNAL struct huge_mapping huge_cache_cut_end(struct huge_cache *cache, size_t bytes) {
