@@ -7,6 +7,7 @@
 
 enum {
     THIN_UNIT_GRANULES = THIN_UNIT_BYTES >> MALLOW_GRANULE_SHIFT,
+    THIN_UNIT_WORDS = THIN_UNIT_GRANULES / 8, // of marks
     THIN_FREED = 0x80,
     THIN_RUN_LOOKS = 4, // slices that thin_take_run_far looks at
 };
@@ -17,6 +18,7 @@ static const uint32_t thin_all_places = (1U << THIN_KEPT_COUNT) - 1;
 static_assert(MALLOW_THIN_CLASS_COUNT < THIN_FREED, "a mark holds a class");
 static_assert(THIN_KEPT_COUNT <= 8 && THIN_UNIT_LINES <= 32, "masks of places and of lines");
 static_assert(THIN_UNIT_COUNT == 64, "free_units is 64 bits");
+static_assert(THIN_UNIT_WORDS == 8, "thin_take_units_locked clears so many");
 
 static struct thin_slice *thin_of(const struct slab *slab) {
     return (struct thin_slice *)slab->word;
@@ -115,9 +117,18 @@ static void thin_take_units_locked(struct thin_set *set, struct thin_slice *slic
     slice->idle_once &= ~units;
     slice->idle_twice &= ~units;
     thin_keep_units_locked(set, slice, units);
-    _Atomic(uint64_t) *const words = &slice->mark_words[index * THIN_UNIT_GRANULES / 8];
-    for (unsigned i = 0; i < count * THIN_UNIT_GRANULES / 8; i++) {
-        atomic_store_explicit(&words[i], 0, memory_order_relaxed);
+    // A unit's words without a loop: a run of several is taken by calls that have done much.
+    _Atomic(uint64_t) *words = &slice->mark_words[index * THIN_UNIT_WORDS];
+    for (const _Atomic(uint64_t) *const end = words + count * THIN_UNIT_WORDS; words != end;
+         words += THIN_UNIT_WORDS) {
+        atomic_store_explicit(&words[0], 0, memory_order_relaxed);
+        atomic_store_explicit(&words[1], 0, memory_order_relaxed);
+        atomic_store_explicit(&words[2], 0, memory_order_relaxed);
+        atomic_store_explicit(&words[3], 0, memory_order_relaxed);
+        atomic_store_explicit(&words[4], 0, memory_order_relaxed);
+        atomic_store_explicit(&words[5], 0, memory_order_relaxed);
+        atomic_store_explicit(&words[6], 0, memory_order_relaxed);
+        atomic_store_explicit(&words[7], 0, memory_order_relaxed);
     }
     atomic_store_explicit(&slice->live_count[index], 1, memory_order_relaxed);
 }
@@ -167,14 +178,9 @@ MALLOW_RACY_READ MALLOW_INTERNAL bool thin_has_run(const struct thin_set *set,
     return slice != NULL ? thin_find_run(slice->free_units, count) < THIN_UNIT_COUNT : add;
 }
 
+// Of `count` units, which are free, from `index` on.
 static uintptr_t thin_take_run_locked(struct thin_set *set, struct thin_slice *slice,
-                                      unsigned class_index) {
-    const unsigned count = thin_units_of(size_class_bytes(class_index));
-    const unsigned index =
-        slice != NULL ? thin_find_run(slice->free_units, count) : THIN_UNIT_COUNT;
-    if (index >= THIN_UNIT_COUNT) {
-        return 0;
-    }
+                                      unsigned index, unsigned count, unsigned class_index) {
     thin_take_units_locked(set, slice, index, count);
     thin_set_mark(slice, (size_t)index * THIN_UNIT_GRANULES, class_index);
     return slice->address + index * THIN_UNIT_BYTES;
@@ -182,25 +188,39 @@ static uintptr_t thin_take_run_locked(struct thin_set *set, struct thin_slice *s
 
 MALLOW_INTERNAL uintptr_t thin_take_run_charged(struct thin_set *set, unsigned class_index,
                                                 enum os_charge_level level) {
+    const unsigned count = thin_units_of(size_class_bytes(class_index));
+    uintptr_t address = 0;
     os_lock_take_here(&set->lock);
     struct thin_slice *const slice =
         set->available != NULL ? set->available : thin_add_locked(set, level);
-    const uintptr_t address = thin_take_run_locked(set, slice, class_index);
+    const unsigned index =
+        slice != NULL ? thin_find_run(slice->free_units, count) : THIN_UNIT_COUNT;
+    if (index < THIN_UNIT_COUNT) {
+        address = thin_take_run_locked(set, slice, index, count, class_index);
+    }
     os_lock_drop_here(&set->lock);
     return address;
 }
 
 MALLOW_INTERNAL uintptr_t thin_take_run_far(struct thin_set *set, unsigned class_index) {
+    const unsigned count = thin_units_of(size_class_bytes(class_index));
+    unsigned index = THIN_UNIT_COUNT;
     uintptr_t address = 0;
     os_lock_take(&set->lock);
     struct thin_slice *slice = set->available;
-    for (unsigned look = 0; slice != NULL && address == 0 && look < THIN_RUN_LOOKS; look++) {
-        struct thin_slice *const next = slice->next;
-        address = thin_take_run_locked(set, slice, class_index);
-        slice = next;
+    for (unsigned look = 0; slice != NULL && look < THIN_RUN_LOOKS; look++) {
+        index = thin_find_run(slice->free_units, count);
+        if (index < THIN_UNIT_COUNT) {
+            break;
+        }
+        slice = slice->next;
     }
-    if (address == 0) {
-        address = thin_take_run_locked(set, thin_add_locked(set, OS_CHARGE_SOFT), class_index);
+    if (index >= THIN_UNIT_COUNT) {
+        slice = thin_add_locked(set, OS_CHARGE_SOFT);
+        index = 0;
+    }
+    if (slice != NULL) {
+        address = thin_take_run_locked(set, slice, index, count, class_index);
     }
     os_lock_drop(&set->lock);
     return address;
