@@ -9,7 +9,6 @@ enum {
     THIN_UNIT_GRANULES = THIN_UNIT_BYTES >> MALLOW_GRANULE_SHIFT,
     THIN_UNIT_WORDS = THIN_UNIT_GRANULES / 8, // of marks
     THIN_FREED = 0x80,
-    THIN_RUN_LOOKS = 4, // slices that thin_take_run_far looks at
 };
 
 static const uint64_t thin_all_units = UINT64_MAX;
@@ -202,13 +201,14 @@ MALLOW_INTERNAL uintptr_t thin_take_run_charged(struct thin_set *set, unsigned c
     return address;
 }
 
-MALLOW_INTERNAL uintptr_t thin_take_run_far(struct thin_set *set, unsigned class_index) {
+MALLOW_INTERNAL uintptr_t thin_take_run_far(struct thin_set *set, unsigned class_index,
+                                            unsigned looks) {
     const unsigned count = thin_units_of(size_class_bytes(class_index));
     unsigned index = THIN_UNIT_COUNT;
     uintptr_t address = 0;
     os_lock_take(&set->lock);
     struct thin_slice *slice = set->available;
-    for (unsigned look = 0; slice != NULL && look < THIN_RUN_LOOKS; look++) {
+    for (unsigned look = 0; slice != NULL && look < looks; look++) {
         index = thin_find_run(slice->free_units, count);
         if (index < THIN_UNIT_COUNT) {
             break;

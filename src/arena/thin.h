@@ -108,7 +108,8 @@ MALLOW_INLINE uintptr_t thin_take_run(struct thin_set *set, unsigned class_index
 }
 
 // The same, looked for in some more slices, and out of a new one if need be; 0: no memory.
-MALLOW_INTERNAL uintptr_t thin_take_run_far(struct thin_set *set, unsigned class_index);
+MALLOW_INTERNAL uintptr_t thin_take_run_far(struct thin_set *set, unsigned class_index,
+                                            unsigned looks);
 
 // Whether there is a slice with a unit at hand; whether thin_take_run would find a run, if it may
 // `add` a slice where there is none with a unit. Hints.

@@ -13,13 +13,15 @@
 enum {
     BESIDE_SPANS_MAX = 256,      // beside one visit: 16 MiB of addresses
     BESIDE_LOOK_BLOCKS = 65536,  // of units, after so many it is asked whether there is a visitor
+    BESIDE_RUN_LOOKS = 4,        // slices that are looked at for a run of units; one by a move
 };
 
 // From the heap's unit, or a new one; from a run of units.
 static uintptr_t beside_thin(struct heap *heap, unsigned class_index) {
     struct thin_set *const thins = heap->shared->thins;
     if (size_class_bytes(class_index) > THIN_BLOCK_BYTES_MAX) {
-        return thin_take_run_far(thins, class_index);
+        return thin_take_run_far(thins, class_index,
+                                 heap_thread.first_effort != 0 ? 1 : BESIDE_RUN_LOOKS);
     }
     const uintptr_t address = thin_take(&heap->thin, class_index);
     if (address != 0) {
@@ -43,12 +45,19 @@ MALLOW_INTERNAL MALLOW_COLD uintptr_t heap_take_beside(struct heap *heap, unsign
     if (heap->reserve != NULL || os_charge_is_short(heap->shared->os, MALLOW_SLICE_BYTES)) {
         return 0;
     }
-    heap_note_effort(HEAP_EFFORT_LOOK);
+    const uint64_t entries = os_entries(heap->shared->os);
+    const size_t slices = thin_slice_count(heap->shared->thins);
     const uintptr_t address =
         plain && block_bytes <= THIN_RUN_BYTES_MAX ? beside_thin(heap, class_index) : 0;
     if (address == 0) {
+        heap_note_effort(HEAP_EFFORT_LOOK);
         return beside_span(heap, block_bytes, zeroed);
     }
+    // No call that refills a slab prepares growth meanwhile: one that had its units at hand does.
+    if (heap_thread.first_effort == 0 && slices == thin_slice_count(heap->shared->thins)) {
+        heap_settle(heap->shared, entries);
+    }
+    heap_note_effort(HEAP_EFFORT_LOOK);
     if (atomic_fetch_add_explicit(&heap->beside_blocks, 1, memory_order_relaxed) %
             BESIDE_LOOK_BLOCKS == BESIDE_LOOK_BLOCKS - 1) {
         heap_gate_look(heap);

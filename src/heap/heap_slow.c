@@ -665,9 +665,10 @@ MALLOW_INTERNAL uintptr_t heap_allocate_aligned(struct heap *heap, size_t size, 
         // Slabs begin at slices, and a class that serves a multiple of the alignment has blocks
         // that are one (size_class.h).
         const size_t rounded = bits_align_up(bits_max(size, 1), alignment);
-        if (unlikely(heap_thread.first != 0) && rounded > MALLOW_SINGLE_SLICE_BLOCK_MAX &&
-            heap->reserve == NULL) {
-            return heap_large_allocate(heap, size, alignment, zeroed); // as in heap_allocate
+        if (unlikely(heap_thread.first != 0) && heap->reserve == NULL &&
+            (rounded > MALLOW_SINGLE_SLICE_BLOCK_MAX || !arena_has_free(heap->shared->arenas))) {
+            // As in heap_allocate; smaller blocks have no units if they are aligned.
+            return heap_large_allocate(heap, size, alignment, zeroed);
         }
         if (rounded <= MALLOW_SLAB_BYTES_MAX) {
             const unsigned class_index = size_class_of(rounded);

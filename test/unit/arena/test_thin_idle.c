@@ -132,18 +132,18 @@ CASE(a_run_is_looked_for_in_more_slices_and_made) {
     const unsigned class_index = size_class_of(RUN_BYTES);
     uintptr_t all[32];
     for (unsigned i = 0; i < 32; i++) { // two slices
-        all[i] = thin_take_run_far(set, class_index);
+        all[i] = thin_take_run_far(set, class_index, 4);
         assert_true(all[i] != 0);
     }
     assert_true(slab_of(all[0]) != slab_of(all[31]));
     assert_int_equal(thin_slice_count(set), 2);
-    const uintptr_t small = thin_take_run_far(set, size_class_of(THIN_BLOCK_BYTES_MAX + 1));
+    const uintptr_t small = thin_take_run_far(set, size_class_of(THIN_BLOCK_BYTES_MAX + 1), 4);
     assert_int_equal(thin_slice_count(set), 3);
     assert_true(thin_give(set, slab_of(all[0]), all[0])); // comes first, but for too small a run
-    const uintptr_t first = thin_take_run_far(set, size_class_of(THIN_BLOCK_BYTES_MAX + 1));
+    const uintptr_t first = thin_take_run_far(set, size_class_of(THIN_BLOCK_BYTES_MAX + 1), 4);
     assert_int_equal(first, all[0]);
     assert_int_equal(thin_take_run(set, class_index), 0);
-    assert_true(thin_take_run_far(set, class_index) != 0);
+    assert_true(thin_take_run_far(set, class_index, 4) != 0);
     assert_int_equal(thin_slice_count(set), 3);
     assert_true(thin_give(set, slab_of(small), small));
     arena_world_check(&world);
