@@ -220,7 +220,7 @@ static MALLOW_NOINLINE void *resize_malloc_first(size_t size) {
     const bool slab = size <= MALLOW_SLAB_BYTES_MAX;
     if ((!slab || resize_may_be_apart(process)) && process->shared.reserve == NULL &&
         atomic_load_explicit(&process->os.charge.events, memory_order_relaxed) == 0) {
-        const uintptr_t address = heap_allocate_apart(&process->shared, size);
+        const uintptr_t address = heap_allocate_apart(&process->shared, size, 1, false);
         heap_thread.apart = (uint8_t)(heap_thread.apart + slab);
         if (likely(address != 0)) {
             return (void *)address;

@@ -73,23 +73,30 @@ MALLOW_INTERNAL uintptr_t heap_large_allocate(struct heap *heap, size_t size, si
     return span.address;
 }
 
-MALLOW_INTERNAL uintptr_t heap_allocate_apart(struct heap_shared *shared, size_t size) {
+MALLOW_INTERNAL uintptr_t heap_allocate_apart(struct heap_shared *shared, size_t size,
+                                              size_t alignment, bool zeroed) {
     const uint64_t entries = os_entries(shared->os);
     heap_begin_effort();
     if (size > shared->large_bytes_max) {
-        const struct heap_huge_request request = {.alignment = 1};
+        const struct heap_huge_request request = {.alignment = alignment, .zeroed = zeroed};
         heap_note_effort(HEAP_EFFORT_HUGE);
         return heap_huge_try(shared, size, request, OS_CHARGE_SOFT);
     }
     const unsigned slice_count = large_slices(size);
+    const unsigned align_slices =
+        (unsigned)(bits_max(alignment, MALLOW_SLICE_BYTES) >> MALLOW_SLICE_SHIFT);
     struct arena_span span;
-    arena_take_into(shared->arenas, slice_count, 1, OS_CHARGE_SOFT, &span);
+    arena_take_into(shared->arenas, slice_count, align_slices, OS_CHARGE_SOFT, &span);
     heap_note_effort(HEAP_EFFORT_SPAN);
     if (span.slab == NULL) {
         return 0;
     }
-    slab_init_large(span.slab, span.address, slice_count, large_usable(shared, size));
+    const size_t usable_bytes = large_usable(shared, size);
+    slab_init_large(span.slab, span.address, slice_count, usable_bytes);
     large_prepare(shared, entries, true);
+    if (zeroed && !span.zeroed) {
+        __builtin_memset((void *)span.address, 0, usable_bytes);
+    }
     return span.address;
 }
 
