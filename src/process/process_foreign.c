@@ -15,7 +15,8 @@
 
 #include "process/process.h"
 
-// A static executable has no dynamic linker to ask, and no second allocator either.
+// A static executable has no dynamic linker to ask, and no second allocator either. Where dlsym is
+// linked in all the same, it finds nothing.
 #pragma weak dlsym
 
 // The layout before a block of glibc's malloc, as its source documents: the size of the chunk, with
@@ -107,6 +108,15 @@ static bool foreign_has_shape(struct process *process, uintptr_t address) {
     return false;
 }
 
+typedef void foreign_free(void *block);
+
+// By the name that stays libc's (preload_dlopen.c).
+static foreign_free *foreign_find_free(void) {
+    foreign_free *libc_free = NULL;
+    *(void **)&libc_free = dlsym(RTLD_NEXT, "__libc_free");
+    return libc_free;
+}
+
 // Whether libc's malloc has ever handed out a block. Not asked again once it has: libc walks its
 // free blocks to answer.
 static bool foreign_libc_is_used(struct process *process) {
@@ -114,7 +124,8 @@ static bool foreign_libc_is_used(struct process *process) {
         return true;
     }
     struct mallinfo2 figures;
-    if (foreign_ask_libc(&figures) && figures.arena == 0 && figures.hblks == 0) {
+    if (foreign_find_free() == NULL ||
+        (foreign_ask_libc(&figures) && figures.arena == 0 && figures.hblks == 0)) {
         return false;
     }
     atomic_store_explicit(&process->libc_is_used, true, memory_order_relaxed);
@@ -127,17 +138,11 @@ static bool foreign_is_libc(struct process *process, uintptr_t address) {
     return dlsym != NULL && foreign_libc_is_used(process) && foreign_has_shape(process, address);
 }
 
-// By the name that stays libc's (preload_dlopen.c).
 MALLOW_INTERNAL bool process_foreign_free(struct process *process, void *block) {
     if (!foreign_is_libc(process, (uintptr_t)block)) {
         return false;
     }
-    void (*libc_free)(void *) = NULL;
-    *(void **)&libc_free = dlsym(RTLD_NEXT, "__libc_free");
-    if (libc_free == NULL) {
-        return false;
-    }
-    libc_free(block);
+    foreign_find_free()(block); // there is one, or its malloc is not in use
     return true;
 }
 
