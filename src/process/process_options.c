@@ -190,9 +190,7 @@ static void option_take(struct process_options *options, const char *variable) {
         option_complain("unknown option ", name, NULL, " (`mallow run --help` lists them)\n");
         return;
     }
-    struct process_options *const target = options;
-    const uint64_t before = target->values[index];
-    if (!option_parse(target, (unsigned)index, value)) {
+    if (!option_parse(options, (unsigned)index, value)) {
         static const char *const advice[] = {
             ": not a switch: 0 or 1, on or off; the default stays\n",
             ": not a size: a number with an optional K, M, G or T; the default stays\n",
@@ -200,11 +198,13 @@ static void option_take(struct process_options *options, const char *variable) {
             ": not a limit: 0, a size from 4M on, or a share from 1% to 100%; the default stays\n",
             ": not a percentage from 0 to 100; the default stays\n",
         };
-        target->values[index] = before;
+        // Also where the environment has the name twice, and a good value before this one.
+        (void)option_parse(options, (unsigned)index, option_rows[index].default_text);
+        options->given &= ~(UINT32_C(1) << index);
         option_complain("bad value ", name, value, advice[option_rows[index].type]);
         return;
     }
-    target->given |= UINT32_C(1) << index;
+    options->given |= UINT32_C(1) << index;
 }
 
 MALLOW_INTERNAL void process_options_read(struct process_options *options, char **environment) {

@@ -133,6 +133,21 @@ class Environment(unittest.TestCase):
         done = run("/bin/echo", "hello", MALLOW_MODE="Default")
         self.assertEqual((done.stdout, done.stderr), ("hello\n", ""))
 
+    def test_a_bad_value_after_a_good_one_leaves_the_default_as_its_line_says(self):
+        # Only a bare execve gives a program one name twice.
+        for name, good, bad, default in (("HUGE_CACHE", "1M", "nonsense", "32M"), ("STATS", "1", "maybe", "0"),
+                                         ("LIMIT", "512M", "1M", "0"), ("SYSTEM_ROOT", "/tmp", "x" * 300, "")):
+            variables = [f"LD_PRELOAD={LIBRARY}", f"MALLOW_{name}={good}", f"MALLOW_{name}={bad}", "MALLOW_VERBOSE=1"]
+            code = ("import ctypes, sys; words = [word.encode() for word in sys.argv[1:]]; "
+                    "environment = (ctypes.c_char_p * (len(words) + 1))(*words, None); "
+                    "ctypes.CDLL(None).execve(b'/bin/true', (ctypes.c_char_p * 2)(b'true', None), environment)")
+            done = subprocess.run([sys.executable, "-c", code, *variables], capture_output=True, text=True, timeout=60)
+            with self.subTest(option=name):
+                self.assertEqual(done.returncode, 0)
+                self.assertRegex(done.stderr, rf"\Amallow: bad value MALLOW_{name}={bad[:10]}[^\n]*; the default stays\n")
+                self.assertIn(f"mallow: option {name.lower()} = {default}\n", done.stderr)
+                self.assertNotIn("limits in bytes", done.stderr)
+
     def test_a_text_that_is_too_long_is_one_line_and_the_default_stays(self):
         for name in ("MODE", "REPORT", "SYSTEM_ROOT"):
             done = run("/bin/echo", "hello", **{f"MALLOW_{name}": "x" * 300})
