@@ -7,7 +7,7 @@
 #include "os/os_node.h"
 #include "process/process.h"
 
-static void giant_complain(size_t got, size_t wanted) {
+static void giant_complain(size_t got, size_t wanted, uint64_t bytes) {
     char line[300];
     struct format out;
     format_init(&out, line, sizeof line);
@@ -16,7 +16,10 @@ static void giant_complain(size_t got, size_t wanted) {
     format_text(&out, " of ");
     format_unsigned(&out, wanted);
     format_text(&out, " pages of 1 GiB were free or fit (see /sys/kernel/mm/hugepages/"
-                      "hugepages-1048576kB/free_hugepages); small pages are used beyond them\n");
+                      "hugepages-1048576kB/free_hugepages); small pages are used beyond them:"
+                      " MALLOW_GIANT_PAGES=");
+    format_size(&out, bytes);
+    format_text(&out, "\n");
     os_tell(2, line, format_length(&out));
 }
 
@@ -31,6 +34,6 @@ MALLOW_INTERNAL void process_start_giant(struct process *process) {
     const unsigned node_count = out.wanted < sizeof root ? os_node_count(root) : 1;
     const size_t got = arena_giant_take(&process->arenas, wanted, node_count);
     if (got < wanted) {
-        giant_complain(got, wanted);
+        giant_complain(got, wanted, bytes);
     }
 }

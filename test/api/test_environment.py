@@ -225,7 +225,7 @@ class Environment(unittest.TestCase):
         for value, wanted in (("2G", 2), ("1", 1), ("1025M", 2)):
             done = run("/bin/echo", "hello", MALLOW_GIANT_PAGES=value)
             self.assertEqual((done.returncode, done.stdout), (0, "hello\n"))
-            self.assertRegex(done.stderr, rf"\Amallow: giant pages: 0 of {wanted} [^\n]*free_hugepages[^\n]*\n\Z")
+            self.assertRegex(done.stderr, rf"\Amallow: giant pages: 0 of {wanted} [^\n]*free_hugepages[^\n]* MALLOW_GIANT_PAGES={value}\n\Z")
         done = run("/bin/echo", "hello", MALLOW_GIANT_PAGES="0")
         self.assertEqual((done.stdout, done.stderr), ("hello\n", ""))
 
