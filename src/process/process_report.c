@@ -157,11 +157,13 @@ MALLOW_INTERNAL void process_report_write(struct process *process) {
     struct format name;
     format_init(&name, path, sizeof path);
     report_path(process, &name);
-    const int fd = open(path, O_WRONLY | O_CREAT | O_CLOEXEC, 0644);
+    // The open of a pipe by name would wait for a reader, for ever if none comes.
+    const int fd = open(path, O_WRONLY | O_CREAT | O_CLOEXEC | O_NONBLOCK, 0644);
     if (fd < 0) {
         report_complain(process, path);
         return;
     }
+    (void)fcntl(fd, F_SETFL, 0); // a reader that is slow is waited for
     struct snapshot snapshot;
     snapshot_take(&process->sources, &snapshot);
     snapshot_measure(&process->sources, &snapshot);

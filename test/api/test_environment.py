@@ -329,6 +329,19 @@ class Environment(unittest.TestCase):
         self.assertEqual((done.returncode, done.stdout), (0, "hello\n"))
         self.assertRegex(done.stderr, r"\Amallow: [^\n]*MALLOW_REPORT[^\n]*/nowhere/at/all.[0-9]+.json[^\n]*\n\Z")
 
+    def test_a_report_to_a_pipe_that_nobody_reads_does_not_hold_the_program_up(self):
+        with tempfile.TemporaryDirectory() as folder:
+            path = f"{folder}/pipe"
+            os.mkfifo(path)
+            done = run("/bin/true", MALLOW_REPORT=path)
+            self.assertEqual(done.returncode, 0)
+            self.assertRegex(done.stderr, rf"\Amallow: [^\n]*MALLOW_REPORT[^\n]*: {path}\n\Z")
+            reader = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
+            done = run("/bin/true", MALLOW_REPORT=path)
+            self.assertEqual((done.returncode, done.stderr), (0, ""))
+            self.assertTrue(json.loads(os.read(reader, 65536))["probe_owned"])
+            os.close(reader)
+
     def test_a_report_that_does_not_fit_is_one_line_with_its_path(self):
         done = run("/bin/echo", "hello", MALLOW_REPORT="/dev/full")
         self.assertEqual((done.returncode, done.stdout), (0, "hello\n"))
