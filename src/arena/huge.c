@@ -16,8 +16,7 @@ MALLOW_INTERNAL void huge_set_init(struct huge_set *set, struct os *os, struct m
 
 // Whether a block is of whole huge pages, so that none has two blocks in it.
 MALLOW_INLINE bool huge_is_broad(const struct huge_set *set, size_t bytes) {
-    return unlikely(huge_cache_is_broad(&set->cache)) && bytes >= HUGE_BROAD_BLOCK_BYTES_MIN &&
-           (0 - bytes) % MALLOW_CHUNK_BYTES <= bytes / HUGE_BROAD_REST_SHARE;
+    return unlikely(huge_cache_is_broad(&set->cache)) && huge_broad_rest(bytes) != SIZE_MAX;
 }
 
 // Whole pages, and enough of them for the address map to tell blocks apart. 0 on overflow.

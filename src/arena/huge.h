@@ -149,6 +149,13 @@ MALLOW_INLINE uintptr_t huge_resize(struct huge_set *set, struct huge *huge, siz
 // would add more than one part in so many.
 #define HUGE_BROAD_BLOCK_BYTES_MIN ((size_t)4 << 20)
 #define HUGE_BROAD_REST_SHARE 4U
+// What whole chunks add to a block; SIZE_MAX: it has none.
+MALLOW_INLINE size_t huge_broad_rest(size_t bytes) {
+    const size_t rest = (0 - bytes) % MALLOW_CHUNK_BYTES;
+    return bytes >= HUGE_BROAD_BLOCK_BYTES_MIN && rest <= bytes / HUGE_BROAD_REST_SHARE
+               ? rest
+               : SIZE_MAX;
+}
 // One fresh block in so many has small pages all the same: by what becomes of these it is seen
 // whether the program still writes them whole.
 #define HUGE_BROAD_PROBE_SHARE 8U

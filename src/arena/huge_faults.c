@@ -17,8 +17,8 @@ static uintptr_t huge_faults_chunk(const struct huge *huge) {
 struct huge_faults_seen {
     uintptr_t chunks[HUGE_FAULTS_SAMPLE]; // to judge by
     unsigned count;                       // of these
-    size_t bytes;                         // of all blocks seen,
-    size_t large_bytes;                   // and of the large ones
+    size_t bytes;                         // of all blocks seen
+    size_t lost_bytes; // what whole chunks add to them, and all of those that have none
 };
 
 static struct huge_faults_seen huge_faults_see(struct huge_set *set) {
@@ -33,7 +33,7 @@ static struct huge_faults_seen huge_faults_see(struct huge_set *set) {
             seen.chunks[seen.count++] = huge_faults_chunk(huge);
         }
         seen.bytes += huge->usable_bytes;
-        seen.large_bytes += huge->usable_bytes >= HUGE_FAULTS_LARGE_BYTES ? huge->usable_bytes : 0;
+        seen.lost_bytes += bits_min(huge_broad_rest(huge->usable_bytes), huge->usable_bytes);
         huge = huge->next;
         walked++;
     }
@@ -41,11 +41,11 @@ static struct huge_faults_seen huge_faults_see(struct huge_set *set) {
     return seen;
 }
 
-// Whether so much of it is large that pieces of huge pages fit together: not if too many blocks
-// are of other multiples, between which these would be cut, and gaps left.
-static bool huge_faults_are_large(const struct huge_faults_seen *seen, bool already) {
-    const unsigned eighths = already ? HUGE_FAULTS_EIGHTHS_TO_STAY : HUGE_FAULTS_EIGHTHS;
-    return seen->large_bytes >= seen->bytes / 8 * eighths;
+// Whether the blocks are such that pieces of whole chunks fit together. Those that are not of such
+// cut these, and leave gaps between them.
+static bool huge_faults_fit(const struct huge_faults_seen *seen, bool already) {
+    const unsigned share = already ? HUGE_FAULTS_LOST_SHARE_TO_STAY : HUGE_FAULTS_LOST_SHARE;
+    return seen->lost_bytes <= seen->bytes / share;
 }
 
 MALLOW_INTERNAL void huge_faults_look(struct huge_set *set) {
@@ -61,7 +61,7 @@ MALLOW_INTERNAL void huge_faults_look(struct huge_set *set) {
     if (seen.count >= HUGE_FAULTS_SAMPLE_MIN) {
         broad = seen.count - dense <= seen.count / HUGE_FAULTS_SHARE;
     }
-    broad = broad && huge_faults_are_large(&seen, set->cache.broad);
+    broad = broad && huge_faults_fit(&seen, set->cache.broad);
     if (!set->os->sealed) {
         huge_cache_set_broad(&set->cache, broad && !huge_is_limited(set->os));
     }

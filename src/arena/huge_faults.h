@@ -5,10 +5,9 @@
 // Threads  the background thread's alone.
 // Holds    huge pages come by faults only where blocks are large, many and dense: HUGE_FAULTS_BYTES
 //          live in huge blocks, and the last whole chunk of each of the newest on small pages is
-//          resident. At least three quarters of what is looked through are blocks of 8 MiB and
-//          more: smaller ones are often of no whole chunks, and would cut the pieces of others
-//          and leave gaps between them. So what it adds to memory is the end of a block's last huge page, a
-//          quarter of the block at most.
+//          resident. So what it adds to memory is the end of a block's last huge page, a
+//          quarter of the block at most, and a sixth of all. Blocks that are not of whole chunks
+//          count as lost for that: they would cut the pieces of others, and leave gaps.
 //          What blocks on huge pages hold tells nothing, since a byte in each page is enough. So
 //          one fresh block in HUGE_BROAD_PROBE_SHARE has small pages: a program that turns sparse
 //          pays for two of them to be made, and for what it takes until the next look.
@@ -25,10 +24,11 @@ enum {
     HUGE_FAULTS_SAMPLE_MIN = 2, // fewer tell nothing
     HUGE_FAULTS_WALK = 64,      // blocks looked through, of which these are the first
     HUGE_FAULTS_SHARE = 8,      // one in so many may be sparse, or not be written yet
-    HUGE_FAULTS_EIGHTHS = 6,    // so much of what is looked through has to be in large blocks,
-    HUGE_FAULTS_EIGHTHS_TO_STAY = 5, // or where it is so already
+    // What whole chunks add to what is looked through, and what of it has none, may be one part in
+    // so many of it; or where faults make huge pages already.
+    HUGE_FAULTS_LOST_SHARE = 6,
+    HUGE_FAULTS_LOST_SHARE_TO_STAY = 5,
 };
-#define HUGE_FAULTS_LARGE_BYTES ((size_t)8 << 20)
 #define HUGE_FAULTS_BYTES ((size_t)64 << 20)
 
 // Looks, and allows or forbids them: to be called at regular intervals. A system call a block

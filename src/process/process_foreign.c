@@ -124,8 +124,7 @@ static bool foreign_libc_is_used(struct process *process) {
         return true;
     }
     struct mallinfo2 figures;
-    if (foreign_find_free() == NULL ||
-        (foreign_ask_libc(&figures) && figures.arena == 0 && figures.hblks == 0)) {
+    if (foreign_ask_libc(&figures) && figures.arena == 0 && figures.hblks == 0) {
         return false;
     }
     atomic_store_explicit(&process->libc_is_used, true, memory_order_relaxed);
@@ -135,14 +134,15 @@ static bool foreign_libc_is_used(struct process *process) {
 // The shape last: where it is not asked about, nothing is read that another thread may just unmap,
 // be it by the first free of a huge block of which this is the second.
 static bool foreign_is_libc(struct process *process, uintptr_t address) {
-    return dlsym != NULL && foreign_libc_is_used(process) && foreign_has_shape(process, address);
+    return dlsym != NULL && foreign_libc_is_used(process) && foreign_find_free() != NULL &&
+           foreign_has_shape(process, address);
 }
 
 MALLOW_INTERNAL bool process_foreign_free(struct process *process, void *block) {
     if (!foreign_is_libc(process, (uintptr_t)block)) {
         return false;
     }
-    foreign_find_free()(block); // there is one, or its malloc is not in use
+    foreign_find_free()(block);
     return true;
 }
 

@@ -97,21 +97,28 @@ CASE(nor_does_a_program_of_few_blocks) {
     assert_false(set->cache.broad);
 }
 
-// The other half in blocks that would not be of whole chunks, and cut the pieces of those that are.
-CASE(nor_do_large_blocks_among_as_many_bytes_of_smaller_ones) {
+// Some in blocks that would not be of whole chunks, and cut the pieces of those that are.
+CASE(nor_do_large_blocks_among_smaller_ones) {
     need_chunks();
-    take_written(24, 3 * MIB, 4096);
+    take_written(5, 3 * MIB, 4096); // 15 of 87 MiB
     take_written(ENOUGH, BLOCK, 4096);
     huge_faults_look(set);
     assert_false(set->cache.broad);
 }
 
-CASE(it_ends_where_smaller_ones_are_as_many_bytes_and_not_before) {
+CASE(nor_do_those_to_which_whole_chunks_would_add_much) {
+    need_chunks();
+    take_written(ENOUGH, BLOCK + MIB / 4, 4096); // 1.75 MiB each
+    huge_faults_look(set);
+    assert_false(set->cache.broad);
+}
+
+CASE(it_ends_among_smaller_ones_and_not_before) {
     become_broad();
-    take_written(12, 3 * MIB, 4096); // two thirds are large: too little to begin
+    take_written(5, 3 * MIB, 4096); // too many to begin
     huge_faults_look(set);
     assert_true(set->cache.broad);
-    take_written(12, 3 * MIB, 4096);
+    take_written(3, 3 * MIB, 4096); // 24 of 96 MiB
     huge_faults_look(set);
     assert_false(set->cache.broad);
 }
@@ -537,8 +544,9 @@ int main(void) {
         FAULTS_CASE(blocks_that_are_written_here_and_there_do_not),
         FAULTS_CASE(nor_do_blocks_that_are_written_by_half),
         FAULTS_CASE(nor_does_a_program_of_few_blocks),
-        FAULTS_CASE(nor_do_large_blocks_among_as_many_bytes_of_smaller_ones),
-        FAULTS_CASE(it_ends_where_smaller_ones_are_as_many_bytes_and_not_before),
+        FAULTS_CASE(nor_do_large_blocks_among_smaller_ones),
+        FAULTS_CASE(nor_do_those_to_which_whole_chunks_would_add_much),
+        FAULTS_CASE(it_ends_among_smaller_ones_and_not_before),
         FAULTS_CASE(the_block_that_is_about_to_be_written_tells_nothing),
         FAULTS_CASE(small_blocks_and_zeroed_ones_have_small_pages),
         FAULTS_CASE(it_ends_when_blocks_on_small_pages_are_sparse),
