@@ -135,7 +135,7 @@ MALLOW_INLINE void resize_free(struct process *process, const struct heap_block 
         // others' frees besides, leaves all of that to a later call: there are few of these.
         const bool dear = effort == HEAP_EFFORT_HUGE
                               ? os_entries(&process->os) != entries
-                              : effort > HEAP_EFFORT_SPAN ||
+                              : effort >= HEAP_EFFORT_SPAN ||
                                     (effort == HEAP_EFFORT_LOOK && heap_is_late(heap_current()));
         if (unlikely(dear) && huge_may_put_off(&process->huges)
                 ? huge_put_off(&process->huges, found->huge, (uintptr_t)block)

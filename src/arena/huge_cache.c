@@ -360,7 +360,7 @@ static struct huge_mapping huge_cache_cut(struct huge_cache *cache, unsigned ind
 // Whether a range of so many parts may be asked to become one of `bytes` bytes. Where the kernel
 // may refuse, only with fresh pages at hand that cost no second call; or if there will be no room
 // for such, once in a process.
-static bool huge_cache_may_grow(const struct huge_cache *cache, enum huge_parts parts,
+MALLOW_INLINE bool huge_cache_may_grow(const struct huge_cache *cache, enum huge_parts parts,
                                 size_t bytes) {
     const bool refuses = parts != HUGE_ONE && cache->room.torn;
     const bool may_refuse = parts != HUGE_ONE || cache->room.torn;
@@ -372,28 +372,24 @@ MALLOW_INTERNAL bool huge_cache_may_ask(const struct huge_cache *cache, size_t b
            huge_cache_has_fresh(cache, bytes);
 }
 
-// Fresh pages in place of a piece that is not grown, and stays: what of them that was to be has not
-// been charged, so not where that is limited.
-static struct huge_mapping huge_cache_grow_not(struct huge_cache *cache, size_t bytes) {
-    return huge_is_limited(cache->os) ? (struct huge_mapping){0, 0, HUGE_ONE}
-                                      : huge_cache_take_fresh(cache, bytes);
-}
-
 // The piece, which is smaller, as a mapping of `bytes` bytes, or fresh pages; address 0: a mapping
 // has to be made.
 static struct huge_mapping huge_cache_grow(struct huge_cache *cache, unsigned index, size_t bytes) {
     const struct huge_mapping piece = cache->pieces[index];
-    if (!huge_cache_may_grow(cache, piece.parts, bytes)) {
-        return huge_cache_grow_not(cache, bytes);
+    const bool asks = huge_cache_may_grow(cache, piece.parts, bytes);
+    const uintptr_t address =
+        asks ? os_remap(cache->os, piece.address, piece.bytes, bytes, true) : 0;
+    if (address != 0) {
+        (void)huge_pieces_remove(cache, index);
+        return (struct huge_mapping){address, bytes, HUGE_ONE};
     }
-    const uintptr_t address = os_remap(cache->os, piece.address, piece.bytes, bytes, true);
-    if (address == 0) {
+    if (asks) {
         cache->room.torn = true;
         cache->pieces[index].parts = HUGE_SEVERAL;
-        return huge_cache_grow_not(cache, bytes);
     }
-    (void)huge_pieces_remove(cache, index);
-    return (struct huge_mapping){address, bytes, HUGE_ONE};
+    // The piece stays, and what of these it was to be has not been charged: not where that counts.
+    return unlikely(huge_is_limited(cache->os)) ? (struct huge_mapping){0, 0, HUGE_ONE}
+                                                : huge_cache_take_fresh(cache, bytes);
 }
 
 // A request has found no piece that is large enough. Moves save faults of the next ones if there is
@@ -466,7 +462,10 @@ MALLOW_INTERNAL size_t huge_cache_growth(const struct huge_cache *cache, size_t 
                                   cache->pieces[piece].parts != HUGE_SEVERAL));
     choice->gathers = !whole && huge_cache_uses_room(cache, bytes, best);
     size_t kept = 0;
-    if (!choice->gathers) {
+    if (grows && !choice->gathers && best != 0 &&
+        !huge_cache_may_grow(cache, cache->pieces[piece].parts, bytes)) {
+        choice->piece = HUGE_INDEX_NONE; // nor is a room made for it, where it would not stay
+    } else if (!choice->gathers) {
         kept = best != 0 ? best - huge_pieces_hollow(cache, piece) : 0;
     } else if (room->end - room->front >= bytes) { // else it is of the next room
         kept = huge_cache_gathered(cache);

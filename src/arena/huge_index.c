@@ -8,7 +8,7 @@ enum {
     INDEX_FIRST_SHIFT = 20, // smaller pieces are in class 0; those of 48 GiB and more in the last
     INDEX_STEP_BITS = 2,
     INDEX_FIRST = ((INDEX_FIRST_SHIFT - INDEX_STEP_BITS + 1) << INDEX_STEP_BITS) - 1, // class 1
-    INDEX_LOOKS = 4, // pieces of one class that are compared
+    INDEX_LOOKS = 3, // pieces of one class that are compared
 };
 
 // Not less for a larger size.
