@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: MIT
 mallow_both(thread.remote check thread/test_remote.c)
 mallow_both(thread.churn full thread/test_churn.c)
+mallow_both(thread.first_calls check thread/test_first_calls.c)
 mallow_linked(thread.options check thread/test_options.c)
 mallow_linked(thread.moves "check;native" thread/test_moves.c)
 mallow_linked(thread.secondary_moves check thread/test_secondary_moves.c)
