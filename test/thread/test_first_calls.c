@@ -7,10 +7,10 @@
 
 #include <pthread.h>
 
-enum { CALLS = 6, DIRT = 3, NEWCOMERS = 300, KINDS = 4, HELD_MAX = 1000, HELD_BYTES_MAX = 96 << 20 };
+enum { CALLS = 6, DIRT = 3, NEWCOMERS = 500, KINDS = 6, HELD_MAX = 1000, HELD_BYTES_MAX = 96 << 20 };
 
 static const size_t sizes[] = {66000, 100000, 131072, 200000, 300000, 1 << 20};
-static const size_t alignments[] = {16, 4096, 65536, 262144, 524288, 1048576};
+static const size_t alignments[] = {16, 4096, 131072, 262144, 524288, 1048576};
 
 struct newcomer {
     unsigned kind;
@@ -30,7 +30,7 @@ static unsigned char *take(const struct newcomer *newcomer, size_t index)
               newcomer->size, index);
         break;
     case 2: block = fam_realloc(NULL, newcomer->size); break;
-    default:
+    default: // half of them
         block = fam_aligned_alloc(newcomer->alignment, newcomer->size);
         CHECK((uintptr_t)block % newcomer->alignment == 0, "%p is no multiple of %zu", (void *)block,
               newcomer->alignment);
