@@ -125,18 +125,21 @@ MALLOW_INLINE void resize_free(struct process *process, const struct heap_block 
     }
     if (found->kind == HEAP_BLOCK_HUGE) {
         const unsigned effort = heap_thread.effort;
-        // Where the cache has no place, who has its system call to spare uses it.
-        const bool may_enter = os_entries(&process->os) == entries &&
-                               (effort == 0 || huge_is_full(&process->huges));
-        if (may_enter && effort == 0) {
-            heap_note_effort(HEAP_EFFORT_HUGE);
-        }
         // One that has made a slab, or grown, or moved pages for the new mapping, or is to collect
         // others' frees besides, leaves all of that to a later call: there are few of these.
-        const bool dear = effort == HEAP_EFFORT_HUGE
-                              ? os_entries(&process->os) != entries
-                              : effort >= HEAP_EFFORT_SPAN ||
-                                    (effort == HEAP_EFFORT_LOOK && heap_is_late(heap_current()));
+        bool dear = effort >= HEAP_EFFORT_SPAN;
+        bool may_enter = false;
+        // Where the cache has no place, who has its system call to spare uses it.
+        if (!dear || huge_is_full(&process->huges)) {
+            const bool entered = os_entries(&process->os) != entries;
+            may_enter = !entered && (effort == 0 || huge_is_full(&process->huges));
+            if (may_enter && effort == 0) {
+                heap_note_effort(HEAP_EFFORT_HUGE);
+            }
+            dear = dear || (effort == HEAP_EFFORT_HUGE
+                                ? entered
+                                : effort == HEAP_EFFORT_LOOK && heap_is_late(heap_current()));
+        }
         if (unlikely(dear) && huge_may_put_off(&process->huges)
                 ? huge_put_off(&process->huges, found->huge, (uintptr_t)block)
                 : huge_give_record(&process->huges, found->huge, (uintptr_t)block, may_enter)) {
