@@ -362,9 +362,12 @@ static struct huge_mapping huge_cache_cut(struct huge_cache *cache, unsigned ind
 // for such, once in a process.
 MALLOW_INLINE bool huge_cache_may_grow(const struct huge_cache *cache, enum huge_parts parts,
                                 size_t bytes) {
-    const bool refuses = parts != HUGE_ONE && cache->room.torn;
-    const bool may_refuse = parts != HUGE_ONE || cache->room.torn;
-    return !may_refuse || huge_cache_has_fresh(cache, bytes) || (cache->room.refused && !refuses);
+    const bool torn = cache->room.torn;
+    if (likely(parts == HUGE_ONE && !torn)) {
+        return true;
+    }
+    return huge_cache_has_fresh(cache, bytes) ||
+           (cache->room.refused && (parts == HUGE_ONE || !torn));
 }
 
 MALLOW_INTERNAL bool huge_cache_may_ask(const struct huge_cache *cache, size_t bytes) {
@@ -374,9 +377,11 @@ MALLOW_INTERNAL bool huge_cache_may_ask(const struct huge_cache *cache, size_t b
 
 // The piece, which is smaller, as a mapping of `bytes` bytes, or fresh pages; address 0: a mapping
 // has to be made.
-static struct huge_mapping huge_cache_grow(struct huge_cache *cache, unsigned index, size_t bytes) {
+static struct huge_mapping huge_cache_grow(struct huge_cache *cache, unsigned index, size_t bytes,
+                                           bool grows) {
     const struct huge_mapping piece = cache->pieces[index];
-    const bool asks = huge_cache_may_grow(cache, piece.parts, bytes);
+    // For a block that grows it has been seen that the kernel may be asked.
+    const bool asks = grows || huge_cache_may_grow(cache, piece.parts, bytes);
     const uintptr_t address =
         asks ? os_remap(cache->os, piece.address, piece.bytes, bytes, true) : 0;
     if (address != 0) {
@@ -493,7 +498,7 @@ MALLOW_INTERNAL struct huge_mapping huge_cache_take(struct huge_cache *cache, si
         return huge_cache_take_gathered(cache, bytes, choice.moves ? piece : HUGE_INDEX_NONE);
     }
     if (piece != HUGE_INDEX_NONE && cache->pieces[piece].parts != HUGE_SEVERAL) {
-        return huge_cache_grow(cache, piece, bytes);
+        return huge_cache_grow(cache, piece, bytes, !choice.moves);
     }
     return (struct huge_mapping){0, 0, HUGE_ONE};
 }
@@ -513,7 +518,7 @@ MALLOW_INTERNAL struct huge_mapping huge_cache_take_whole(struct huge_cache *cac
     const size_t kept = cache->pieces[piece].bytes;
     huge_cache_learn(cache, bytes, kept, live_bytes);
     if (kept < bytes) {
-        return huge_cache_grow(cache, piece, bytes);
+        return huge_cache_grow(cache, piece, bytes, false);
     }
     return unlikely(cache->room.still) ? huge_cache_cut_still(cache, piece, bytes, live_bytes)
                                        : huge_cache_cut(cache, piece, bytes);
