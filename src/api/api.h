@@ -27,6 +27,9 @@ MALLOW_INTERNAL void *api_fail(int error); // sets errno, returns NULL
 
 // ---- Building blocks ----------------------------------------------------------------------------
 
+// Blocks of slices of their own that a thread has at most before it has a heap.
+enum { API_APART_MAX = 4 };
+
 // How a block is to lie. Offset 0 and alignment 16 or less are the plain case.
 struct api_layout {
     size_t alignment; // power of two

@@ -12,8 +12,6 @@
 
 static const struct api_layout api_plain = {1, 0};
 
-enum { RESIZE_APART_MAX = 4 };
-
 MALLOW_INLINE bool resize_is_aligned(const void *block, struct api_layout layout) {
     return (((uintptr_t)block + layout.offset) & (layout.alignment - 1)) == 0;
 }
@@ -212,7 +210,7 @@ MALLOW_INLINE void resize_end_moved(struct process *process, enum heap_block_kin
 // and a few times more while the arena has to grow for it, which is enough for a call.
 static bool resize_may_be_apart(const struct process *process) {
     return heap_thread.ended == 0 &&
-           (heap_thread.apart == 0 || (heap_thread.apart < RESIZE_APART_MAX &&
+           (heap_thread.apart == 0 || (heap_thread.apart < API_APART_MAX &&
                                        !arena_has_free(&process->arenas)));
 }
 

@@ -66,11 +66,10 @@ MALLOW_INTERNAL MALLOW_COLD void *api_allocate_end(size_t size, struct heap *hea
 // A block of slices for a thread without a heap, a few times, while the arena may have to grow for
 // it, which is enough for a call: the next makes the heap. 0: none, or not so.
 static MALLOW_COLD uintptr_t api_allocate_apart(size_t size, size_t alignment, bool zeroed) {
-    enum { APART_MAX = 4 };
     struct process *const process = process_ready();
     if (size > process->shared.large_bytes_max ||
         alignment > MALLOW_CHUNK_BYTES / 2 || heap_thread.ended != 0 ||
-        heap_thread.apart >= APART_MAX || process->shared.reserve != NULL ||
+        heap_thread.apart >= API_APART_MAX || process->shared.reserve != NULL ||
         arena_is_low(&process->arenas) == ARENA_NOT_LOW ||
         atomic_load_explicit(&process->os.charge.events, memory_order_relaxed) != 0) {
         return 0;

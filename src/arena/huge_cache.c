@@ -361,7 +361,7 @@ static struct huge_mapping huge_cache_cut(struct huge_cache *cache, unsigned ind
 // may refuse, only with fresh pages at hand that cost no second call; or if there will be no room
 // for such, once in a process.
 MALLOW_INLINE bool huge_cache_may_grow(const struct huge_cache *cache, enum huge_parts parts,
-                                size_t bytes) {
+                                       size_t bytes) {
     const bool torn = cache->room.torn;
     if (likely(parts == HUGE_ONE && !torn)) {
         return true;

@@ -175,13 +175,17 @@ CASE(where_memory_is_limited_address_space_is_given_back_too) {
     give(fence, true);
 }
 
+// 64 KiB. Not by mlock, which sanitizers make do nothing.
+static void lock_pages(uintptr_t address) {
+    if (syscall(SYS_mlock, address, (size_t)64 * KIB) != 0) {
+        skip(); // not allowed here
+    }
+}
+
 CASE(what_the_kernel_does_not_purge_is_unmapped) {
     const uintptr_t block = take_written(2 * MIB);
     const uintptr_t fence = take(MIB);
-    // Not by the function, which sanitizers make do nothing.
-    if (syscall(SYS_mlock, block, (size_t)64 * KIB) != 0) {
-        skip(); // not allowed here
-    }
+    lock_pages(block);
     set->cache.worth = 0;
     give(block, true);
     while (huge_owes(set)) {
@@ -194,9 +198,7 @@ CASE(what_the_kernel_does_not_purge_is_unmapped) {
 
 CASE(so_is_what_is_gathered) {
     const uintptr_t block = take_written(2 * MIB);
-    if (syscall(SYS_mlock, block, (size_t)64 * KIB) != 0) {
-        skip(); // not allowed here
-    }
+    lock_pages(block);
     set->cache.worth = 0;
     give(block, true);
     while (huge_owes(set)) {
@@ -319,9 +321,7 @@ CASE(idle_pages_that_the_program_has_locked_go_too) {
     set->cache.worth = CACHE_LIMIT;
     const uintptr_t block = take_written(3 * MIB);
     const uintptr_t fence = take(MIB);
-    if (syscall(SYS_mlock, block + 3 * MIB - 64 * KIB, (size_t)64 * KIB) != 0) {
-        skip(); // not allowed here
-    }
+    lock_pages(block + 3 * MIB - 64 * KIB);
     give(block, true);
     assert_int_equal(huge_idle_purge(set, 3 * MIB), 3 * MIB);
     check();
