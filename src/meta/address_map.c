@@ -4,20 +4,28 @@
 
 #include "base/compiler.h"
 
+// What a process's first huge block needs.
+struct address_map_first {
+    _Atomic(uintptr_t) root[MALLOW_MAP_ROOT_COUNT];
+    struct address_map_node nodes[2];
+};
+
 MALLOW_INTERNAL void address_map_init(struct address_map *map, struct meta *meta) {
     map->meta = meta;
 }
 
 MALLOW_INTERNAL bool address_map_prepare_slow(struct address_map *map) {
-    if (map->root == NULL) {
-        _Atomic(uintptr_t) *const root =
-            meta_take(map->meta, MALLOW_MAP_ROOT_COUNT * sizeof *map->root);
-        if (root == NULL) {
+    if (map->root == NULL) { // in one: each is a lock taken, and a dear call's work besides
+        struct address_map_first *const first = meta_take(map->meta, sizeof *first);
+        if (first == NULL) {
             return false;
         }
-        __atomic_store_n(&map->root, root, __ATOMIC_RELEASE);
+        map->spare[0] = &first->nodes[0];
+        map->spare[1] = &first->nodes[1];
+        __atomic_store_n(&map->root, first->root, __ATOMIC_RELEASE);
+        return true;
     }
-    if (map->spare[0] == NULL && map->spare[1] == NULL) { // as in a process's first huge blocks
+    if (map->spare[0] == NULL && map->spare[1] == NULL) {
         map->spare[0] = meta_take(map->meta, 2 * sizeof *map->spare[0]);
         map->spare[1] = map->spare[0] != NULL ? map->spare[0] + 1 : NULL;
     }

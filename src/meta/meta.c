@@ -7,10 +7,14 @@
 
 enum { META_STEP_BYTES = 256 << 10 };
 
-// Notes whether little is left.
+// Notes whether `left` bytes are little.
+MALLOW_INLINE void meta_note_left(struct meta *meta, uintptr_t end, size_t left) {
+    const size_t low = end == meta->region ? META_LOW_BYTES : META_LENT_LOW_BYTES;
+    __atomic_store_n(&meta->low, left < low, __ATOMIC_RELAXED);
+}
+
 MALLOW_INLINE void meta_set_low(struct meta *meta) {
-    const size_t low = meta->bump_end == meta->region ? META_LOW_BYTES : META_LENT_LOW_BYTES;
-    __atomic_store_n(&meta->low, meta->bump_end - meta->bump < low, __ATOMIC_RELAXED);
+    meta_note_left(meta, meta->bump_end, meta->bump_end - meta->bump);
 }
 
 MALLOW_INTERNAL void meta_init(struct meta *meta, struct os *os) {
@@ -124,11 +128,13 @@ MALLOW_INTERNAL void *meta_take(struct meta *meta, size_t bytes) {
         return meta_take_sealed(meta, bytes);
     }
     os_lock_take_here(&meta->lock);
-    if (meta->bump_end - meta->bump >= bytes ||
+    if (likely(meta->bump_end - meta->bump >= bytes) ||
         meta_grow_locked(meta, bytes, OS_CHARGE_RESERVE)) {
-        result = (void *)meta->bump;
-        __atomic_store_n(&meta->bump, meta->bump + bytes, __ATOMIC_RELAXED);
-        meta_set_low(meta);
+        const uintptr_t bump = meta->bump;
+        const uintptr_t end = meta->bump_end;
+        result = (void *)bump;
+        __atomic_store_n(&meta->bump, bump + bytes, __ATOMIC_RELAXED);
+        meta_note_left(meta, end, end - bump - bytes);
         atomic_fetch_add_explicit(&meta->used_bytes, bytes, memory_order_relaxed);
     }
     os_lock_drop_here(&meta->lock);
