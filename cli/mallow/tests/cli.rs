@@ -12,6 +12,7 @@ const STAND_IN: &str = r#"
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
+const char *mw_version_text(void) { return "0.0.9"; } // what the tool knows the library by
 __attribute__((destructor)) static void report(void) {
     const char *path = getenv("MALLOW_REPORT");
     const char *bad = getenv("STAND_IN_BAD");
@@ -175,6 +176,32 @@ fn a_library_whose_path_the_loader_would_cut_is_refused() {
             assert!(said(&output).contains(name), "{}", said(&output));
             assert!(said(&output).contains("LD_PRELOAD"), "{}", said(&output));
         }
+    }
+}
+
+/// The loader takes it, and the command would run on libc's malloc, `check` say that ours is active.
+#[test]
+fn a_library_that_is_not_ours_is_refused() {
+    let other = compile(
+        "libother.so",
+        "int other(void) { return 1; }",
+        &["-shared", "-fPIC"],
+    );
+    let other = other.to_str().unwrap();
+    for words in [
+        ["run", "--lib"],
+        ["check", "--lib"],
+        ["record", "--recorder"],
+    ] {
+        let mut arguments = words.to_vec();
+        arguments.extend([other, "--", "echo", "started"]);
+        let output = mallow(&arguments);
+        assert_eq!((code(&output), printed(&output).as_str()), (125, ""));
+        assert!(
+            said(&output).contains("another library than libmallow"),
+            "{}",
+            said(&output)
+        );
     }
 }
 

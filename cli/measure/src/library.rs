@@ -43,9 +43,24 @@ fn candidates(name: &str) -> Vec<PathBuf> {
     places.iter().map(|p| p.join(name)).collect()
 }
 
-/// The path again, if an ELF file is there that the loader can be told of: it passes over anything else
-/// with a warning, and the program would run without us.
-fn library_at(path: PathBuf) -> io::Result<PathBuf> {
+/// A function that only the library `name` has.
+fn mark_of(name: &str) -> &'static str {
+    match name {
+        "libmallow-record.so" => "mw_record_note_v1",
+        _ => "mw_version_text",
+    }
+}
+
+/// Whether a table of names in the file has that one.
+fn names_symbol(bytes: &[u8], symbol: &str) -> bool {
+    let entry = [&[0], symbol.as_bytes(), &[0]].concat();
+    bytes.windows(entry.len()).any(|part| part == entry)
+}
+
+/// The path again, if the library `name` is there, by whatever file name, and the loader can be told of
+/// it: it passes over anything but a library with a warning, and loads any other one in silence; the
+/// program would run without us.
+fn library_at(path: PathBuf, name: &str) -> io::Result<PathBuf> {
     if path
         .as_os_str()
         .as_bytes()
@@ -56,10 +71,15 @@ fn library_at(path: PathBuf) -> io::Result<PathBuf> {
             "LD_PRELOAD takes no path with a space or a colon",
         ));
     }
-    let mut magic = Vec::new();
-    File::open(&path)?.take(4).read_to_end(&mut magic)?;
-    if magic != *b"\x7fELF" {
+    let mut file = File::open(&path)?;
+    let mut bytes = Vec::new();
+    file.by_ref().take(4).read_to_end(&mut bytes)?;
+    if bytes != *b"\x7fELF" {
         return Err(io::Error::other("not a shared library"));
+    }
+    file.read_to_end(&mut bytes)?;
+    if !names_symbol(&bytes, mark_of(name)) {
+        return Err(io::Error::other(format!("another library than {name}")));
     }
     Ok(path)
 }
@@ -83,17 +103,20 @@ pub fn find(explicit: Option<&Path>) -> Result<PathBuf, String> {
 /// else where it would be installed.
 pub fn find_named(name: &str, named: Option<(&Path, &str)>) -> Result<PathBuf, String> {
     if let Some((path, origin)) = named {
-        return path.canonicalize().and_then(library_at).map_err(|error| {
-            format!(
-                "{origin} names '{}', which cannot be used: {error}",
-                path.display()
-            )
-        });
+        return path
+            .canonicalize()
+            .and_then(|path| library_at(path, name))
+            .map_err(|error| {
+                format!(
+                    "{origin} names '{}', which cannot be used: {error}",
+                    path.display()
+                )
+            });
     }
     let places = candidates(name);
     for place in &places {
         if let Ok(path) = place.canonicalize() {
-            return library_at(path)
+            return library_at(path, name)
                 .map_err(|error| format!("'{}' cannot be used: {error}", place.display()));
         }
     }
@@ -185,5 +208,21 @@ mod tests {
         }
         let error = find(Some(Path::new("/etc/passwd"))).unwrap_err();
         assert!(error.ends_with("not a shared library"), "{error}");
+    }
+
+    #[test]
+    fn a_named_library_that_is_another_one_is_an_error_that_says_so() {
+        let other = system_directories()
+            .into_iter()
+            .map(|directory| directory.join("libm.so.6"))
+            .find(|path| path.exists())
+            .unwrap();
+        for name in ["libmallow.so", "libmallow-record.so"] {
+            let error = find_named(name, Some((&other, "--lib"))).unwrap_err();
+            assert!(
+                error.ends_with(&format!("another library than {name}")),
+                "{error}"
+            );
+        }
     }
 }
