@@ -350,9 +350,8 @@ static void count_live(uint64_t more, uint64_t less) {
 
 // A block with the next id. The record is made before the block is known, so that a trace that is
 // cut has no block whose birth it lacks.
-static bool record_birth(unsigned operation, const struct recorder_block *block) {
-    const unsigned shift = recorder_block_shift(block);
-    const uint64_t numbers[] = {recorder_block_size(block), shift};
+static bool record_birth(unsigned operation, size_t size, unsigned shift) {
+    const uint64_t numbers[] = {size, shift};
     return record(operation | (shift != 0 ? BIT_ALIGNED : 0), numbers, shift != 0 ? 2 : 1);
 }
 
@@ -508,10 +507,11 @@ static void inherit(void) {
             continue;
         }
         block->id = id++;
-        if (!record_birth(OP_INHERIT, block)) {
+        const size_t size = recorder_block_size(block);
+        if (!record_birth(OP_INHERIT, size, recorder_block_shift(block))) {
             return;
         }
-        live_bytes += recorder_block_size(block);
+        live_bytes += size;
     }
     trace.header->block_count = count;
     count_live(live_bytes, 0);
@@ -614,11 +614,11 @@ void recorder_allocated(uintptr_t address, size_t size, unsigned shift, bool zer
         return;
     }
     const int error = errno;
-    struct recorder_block block = recorder_block_make(address, size, shift);
     const unsigned zero_bit = zeroed ? BIT_ZEROED : 0;
-    if (address == 0) {
-        record_birth(OP_ALLOCATE | BIT_FAILED | zero_bit, &block);
-    } else if (record_birth(OP_ALLOCATE | zero_bit, &block)) {
+    if (address == 0) { // a size that a block has no bits for, perhaps
+        record_birth(OP_ALLOCATE | BIT_FAILED | zero_bit, size, shift);
+    } else if (record_birth(OP_ALLOCATE | zero_bit, size, shift)) {
+        struct recorder_block block = recorder_block_make(address, size, shift);
         block.id = trace.header->block_count++;
         if (recorder_blocks_insert(&trace.blocks, block)) {
             count_live(size, 0);
