@@ -65,6 +65,8 @@ enum {
     BIT_FAILED = 64,
 };
 
+enum { NOTE_END = 2 }; // MW_RECORD_END of <mallow/record.h>, the one note without a text
+
 enum { FLAG_CUT = 1, FLAG_ENDED = 2, FLAG_FORKED = 4 };
 
 struct header {
@@ -701,9 +703,10 @@ void mw_record_note_v1(unsigned kind, const char *text) {
     }
     const int error = errno;
     uint64_t numbers[] = {kind, 0};
-    if (text == NULL) {
+    if (kind == NOTE_END) {
         record(OP_NOTE, numbers, 1);
     } else {
+        text = text != NULL ? text : ""; // without one the records behind it could not be read
         const size_t length = strnlen(text, TEXT_BYTES_MAX);
         const bool known = text_find(text, length, &numbers[1]);
         record_with(OP_NOTE, numbers, 2, known ? NULL : text, length);

@@ -4,7 +4,8 @@
 //
 // Nothing is to be linked (before glibc 2.34: -ldl). In a program that is not recorded each call is a
 // comparison; under the recorder it writes a record, under its lock. Any thread; scopes are the calling
-// thread's, and nest. A child by fork begins outside of any scope. Texts are cut at 255 bytes.
+// thread's, and nest. A child by fork begins outside of any scope. Texts are cut at 255 bytes;
+// NULL is an empty one.
 #ifndef MALLOW_RECORD_H
 #define MALLOW_RECORD_H
 

@@ -531,6 +531,9 @@ int main(void) {
         mw_record_mark(text);
     }
     mw_record_mark(longest);
+    mw_record_begin(NULL);
+    mw_record_mark(NULL);
+    mw_record_end();
     free(kept[1]);
     if (fork() == 0) {
         mw_record_begin("child");
@@ -575,6 +578,8 @@ fn marks_and_scopes_of_the_program_are_in_the_trace() {
             assert_eq!(**line, format!("mark step {}", number % 2000));
         }
         assert!(parent.lines.contains(&format!("mark {}", "x".repeat(255))));
+        let nameless = ["scope-begin ", "mark ", "scope-end"].map(String::from);
+        assert!(parent.lines.windows(3).any(|three| *three == nameless));
         assert!(parent
             .lines
             .contains(&"mark in, \\\"another\\\"".to_string()));
