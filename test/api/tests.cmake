@@ -36,6 +36,7 @@ endif()
 
 mallow_linked(api.limit check api/test_limit.c)
 mallow_linked(api.heap_limits check api/test_heap_limits.c)
+mallow_linked(api.heap_shrink "check;native" api/test_heap_shrink.c)
 mallow_linked(api.heap_of check api/test_heap_of.c)
 mallow_linked(api.heap_calls check api/test_heap_calls.c)
 # A reserve has its blocks, whatever has a mapping of its own elsewhere.
