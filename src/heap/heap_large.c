@@ -82,7 +82,7 @@ MALLOW_INTERNAL uintptr_t heap_allocate_apart(struct heap_shared *shared, size_t
         heap_note_effort(HEAP_EFFORT_HUGE);
         return heap_huge_try(shared, size, request, OS_CHARGE_SOFT);
     }
-    const unsigned slice_count = large_slices(size);
+    const unsigned slice_count = large_slices(bits_max(size, 1));
     const unsigned align_slices =
         (unsigned)(bits_max(alignment, MALLOW_SLICE_BYTES) >> MALLOW_SLICE_SHIFT);
     struct arena_span span;

@@ -117,10 +117,55 @@ static void first_calls_of_all_kinds_and_sizes(void **state)
     }
 }
 
+struct heir {
+    unsigned char *block;
+    size_t size;
+};
+
+static void *come_resizing(void *argument)
+{
+    struct heir *const heir = argument;
+    heir->block = fam_realloc(heir->block, heir->size);
+    return NULL;
+}
+
+// realloc by threads that have not allocated, of a block that another thread has: also to no bytes, where that
+// does not free.
+static void a_first_realloc_of_anothers_block(void **state)
+{
+    static const size_t smaller[] = {0, 1, 16, 100, 1000};
+    enum { BEFORE = 5000, HEIRS = 6, SPAN = 200000 };
+    (void)state;
+    for (size_t i = 0; i < COUNT_OF(smaller); i++) {
+        struct heir heirs[HEIRS];
+        for (size_t j = 0; j < HEIRS; j++) {
+            pthread_t thread;
+            heirs[j] = (struct heir){fam_malloc(BEFORE), smaller[i]};
+            CHECK(heirs[j].block != NULL, "no block");
+            tag_fill(heirs[j].block, smaller[i], j);
+            CHECK(pthread_create(&thread, NULL, come_resizing, &heirs[j]) == 0, "no thread");
+            CHECK(pthread_join(thread, NULL) == 0, "not joined");
+            CHECK(heirs[j].block != NULL || smaller[i] == 0, "realloc to %zu", smaller[i]);
+            for (size_t k = 0; k < j && heirs[j].block != NULL; k++) {
+                CHECK(heirs[j].block != heirs[k].block, "%p twice, of %zu bytes", (void *)heirs[j].block, smaller[i]);
+            }
+        }
+        unsigned char *const other = fam_malloc(SPAN);
+        for (size_t j = 0; j < HEIRS; j++) {
+            CHECK(heirs[j].block == NULL || heirs[j].block < other || heirs[j].block >= other + SPAN,
+                  "%p lies in another block", (void *)heirs[j].block);
+            CHECK(tag_wrong(heirs[j].block, smaller[i], j) == smaller[i], "%zu bytes changed", smaller[i]);
+            fam_free(heirs[j].block);
+        }
+        fam_free(other);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(first_calls_of_all_kinds_and_sizes),
+        cmocka_unit_test(a_first_realloc_of_anothers_block),
     };
     return suite_run(tests);
 }
