@@ -2,6 +2,7 @@
 // Huge blocks: see huge.h.
 #include "arena/huge.h"
 
+#include "arena/huge_pieces.h"
 #include "base/bits.h"
 #include "base/check.h"
 
@@ -19,12 +20,16 @@ MALLOW_INLINE bool huge_is_broad(const struct huge_set *set, size_t bytes) {
     return unlikely(huge_cache_is_broad(&set->cache)) && huge_broad_rest(bytes) != SIZE_MAX;
 }
 
-// Whole pages, and enough of them for the address map to tell blocks apart. 0 on overflow.
-MALLOW_INLINE size_t huge_mapped_bytes(const struct huge_set *set, size_t bytes) {
+// Whole pages, and enough of them for the address map to tell blocks apart. 0 on overflow. What is
+// under an allowance is not of whole chunks: those have not been charged.
+MALLOW_INLINE size_t huge_mapped_bytes(const struct huge_set *set, size_t bytes,
+                                       const struct huge *grown) {
     if (bytes > (size_t)PTRDIFF_MAX) {
         return 0;
     }
-    const size_t unit = huge_is_broad(set, bytes) ? MALLOW_CHUNK_BYTES : set->os->page_bytes;
+    const size_t unit = huge_is_broad(set, bytes) && (grown == NULL || grown->allowance == NULL)
+                            ? MALLOW_CHUNK_BYTES
+                            : set->os->page_bytes;
     return bits_max(bits_align_up(bytes, unit), MALLOW_MAP_BYTES);
 }
 
@@ -287,7 +292,7 @@ static void huge_register_locked(struct huge_set *set, struct huge *record, uint
 
 MALLOW_INTERNAL uintptr_t huge_take_charged(struct huge_set *set, size_t bytes, size_t alignment,
                                             enum huge_use use, enum os_charge_level level) {
-    const size_t mapped_bytes = huge_mapped_bytes(set, bytes);
+    const size_t mapped_bytes = huge_mapped_bytes(set, bytes, NULL);
     if (mapped_bytes == 0) {
         return 0;
     }
@@ -317,7 +322,7 @@ MALLOW_INTERNAL uintptr_t huge_take_charged(struct huge_set *set, size_t bytes, 
 MALLOW_INTERNAL uintptr_t huge_take_at_charged(struct huge_set *set, size_t bytes,
                                                size_t alignment, size_t offset,
                                                enum os_charge_level level) {
-    const size_t block_bytes = huge_mapped_bytes(set, bytes);
+    const size_t block_bytes = huge_mapped_bytes(set, bytes, NULL);
     struct huge_mapping mapping = {0, 0, HUGE_ONE};
     uintptr_t address = 0;
     if (block_bytes == 0 || __builtin_add_overflow(block_bytes, alignment, &mapping.bytes)) {
@@ -463,7 +468,14 @@ MALLOW_INTERNAL void huge_set_allowance(struct huge_set *set, uintptr_t address,
                                         struct os_charge *allowance, size_t charged_bytes) {
     os_lock_take(&set->map->lock);
     struct huge *const huge = huge_of(set, address);
-    check_assert(huge->mapped_bytes <= charged_bytes);
+    if (huge->mapped_bytes > charged_bytes) { // it is of whole chunks: what is not charged goes
+        const struct huge_mapping all = {huge->map_address, huge->mapped_bytes, huge->parts};
+        const struct huge_mapping rest = huge_rest(all, charged_bytes);
+        huge->mapped_bytes = charged_bytes;
+        huge_count_live_locked(set, 0, 0 - rest.bytes);
+        huge_cache_give(&set->cache, rest, set->live_bytes, false);
+        huge_settle_charge_locked(set);
+    }
     huge->allowance = allowance;
     os_allowance_release(allowance, charged_bytes - huge->mapped_bytes);
     os_lock_drop(&set->map->lock);
@@ -538,7 +550,7 @@ static uintptr_t huge_change_locked(struct huge_set *set, struct huge *huge, siz
 MALLOW_INTERNAL uintptr_t huge_resize_charged(struct huge_set *set, struct huge *huge,
                                               size_t bytes, bool may_move,
                                               enum os_charge_level level) {
-    const size_t mapped_bytes = huge_mapped_bytes(set, bytes);
+    const size_t mapped_bytes = huge_mapped_bytes(set, bytes, huge);
     const size_t lead = huge->address - huge->map_address;
     huge->extended = false; // by the calls before
     if (mapped_bytes == 0) {

@@ -125,8 +125,8 @@ MALLOW_INLINE bool huge_is_fixed(const struct huge *huge, size_t bytes) {
            bytes > huge->mapped_bytes - (huge->address - huge->map_address);
 }
 
-// Puts a live block under an allowance, which has been charged `charged_bytes` for it, no less than
-// its mapping.
+// Puts a live block under an allowance, which has been charged `charged_bytes` for it: whole pages
+// that hold it, wherever it begins. What its mapping has beyond that is given up.
 MALLOW_INTERNAL void huge_set_allowance(struct huge_set *set, uintptr_t address,
                                         struct os_charge *allowance, size_t charged_bytes);
 

@@ -144,6 +144,27 @@ CASE(a_limit_holds_and_refuses_cleanly) {
     assert_int_equal(held(), 0);
 }
 
+// Also while others' blocks are of whole chunks, for the sake of huge pages.
+CASE(what_fits_below_a_limit_by_its_pages_has_them_and_no_more) {
+    enum { SIZE = 9 << 20, MORE = SIZE + (300 << 10), TIGHT = SIZE + (512 << 10) };
+    os_allowance_set(&own->allowance, TIGHT, UINT64_MAX);
+    huge_cache_set_broad(&world.huges.cache, true);
+    for (unsigned i = 0; i < 2; i++) {
+        const bool zeroed = i != 0;
+        const uintptr_t address = heap_allocate(own->heap, SIZE, zeroed);
+        assert_true(address != 0);
+        assert_true(held() <= TIGHT);
+        check();
+        struct huge *const huge = huge_of(&world.huges, address);
+        const uintptr_t moved = heap_huge_resize(&world.shared, huge, MORE, true);
+        assert_true(moved != 0);
+        assert_true(held() <= TIGHT);
+        check();
+        free_in(own->heap, moved);
+        assert_int_equal(held(), 0);
+    }
+}
+
 CASE(its_end_gives_everything_back_and_the_next_begins_anew) {
     static struct block blocks[BLOCKS];
     struct unit_chance chance = unit_chance_begin();
@@ -259,6 +280,8 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(what_is_charged_is_what_the_blocks_lie_in, begin, end),
         cmocka_unit_test_setup_teardown(a_limit_holds_and_refuses_cleanly, begin, end),
+        cmocka_unit_test_setup_teardown(what_fits_below_a_limit_by_its_pages_has_them_and_no_more,
+                                        begin, end),
         cmocka_unit_test_setup_teardown(its_end_gives_everything_back_and_the_next_begins_anew,
                                         begin, end),
         cmocka_unit_test_setup_teardown(
