@@ -114,9 +114,11 @@ static bool promote_is_thin(const struct arena *arena, size_t chunk) {
 // What is in a reserve is not to be moved.
 static bool promote_is_full(const struct arena_set *set, size_t chunk) {
     const struct arena *const arena = &set->primary;
+    // Written without the lock: when a reserve is filled, and when it ends.
+    struct reserve_chunk *const *const table = __atomic_load_n(&set->reserved, __ATOMIC_ACQUIRE);
     return !arena_is_giant(arena, (unsigned)chunk) &&
            chunk_map_chunk(&arena->map, (unsigned)chunk)->free_mask == 0 &&
-           (set->reserved == NULL || set->reserved[chunk] == NULL) &&
+           (table == NULL || __atomic_load_n(&table[chunk], __ATOMIC_RELAXED) == NULL) &&
            !promote_is_thin(arena, chunk);
 }
 
