@@ -60,9 +60,9 @@ MW_API MW_MUST_USE MW_MALLOC MW_SIZE(1, 2) void *mw_calloc(size_t count, size_t 
 MW_API MW_MUST_USE MW_MALLOC MW_SIZE(1) void *mw_zalloc(size_t size);
 
 // Resizes `block` to `size` bytes, in place where that is possible; the contents up to the smaller
-// of both sizes are kept. NULL allocates. On failure returns NULL and `block` stays as it was; making
-// a block smaller never fails (errno may be ENOMEM all the same). Size 0 returns a minimal block (it
-// does not free).
+// of both sizes are kept. NULL allocates. On failure returns NULL and `block` stays as it was; a size
+// within the block's usable one never fails (errno may be ENOMEM all the same). Size 0 returns a
+// minimal block (it does not free).
 MW_API MW_MUST_USE MW_SIZE(2) void *mw_realloc(void *block, size_t size);
 
 // Frees `block`; NULL does nothing. Keeps errno. One atomic operation if another thread owns it.
