@@ -215,23 +215,31 @@ static bool descriptor_is_ours(void) {
            status.st_dev == trace.device && status.st_ino == trace.inode;
 }
 
-// The file, opened anew if the program has closed our descriptor, as daemons do with all.
+// The file, opened anew if the program has closed our descriptor, as daemons do with all. A thread may
+// be cancelled in open and close, but not in malloc, and not with the lock.
 static bool descriptor_ready(void) {
     if (descriptor_is_ours()) {
         return true;
     }
+    int cancel;
+    pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancel);
+    int error = 0;
     trace.descriptor = open(trace.path, O_RDWR | O_CLOEXEC | O_NOFOLLOW);
     if (trace.descriptor < 0) {
-        return false;
+        error = errno;
+    } else {
+        trace.descriptor = out_of_the_way(trace.descriptor);
+        if (!descriptor_is_ours()) { // another file has the name by now
+            close(trace.descriptor);
+            trace.descriptor = -1;
+            error = ESTALE;
+        }
     }
-    trace.descriptor = out_of_the_way(trace.descriptor);
-    if (descriptor_is_ours()) {
-        return true;
+    pthread_setcancelstate(cancel, NULL);
+    if (error != 0) {
+        errno = error;
     }
-    close(trace.descriptor); // another file has the name by now
-    trace.descriptor = -1;
-    errno = ESTALE;
-    return false;
+    return error == 0;
 }
 
 // Reserves the disk's blocks: a store to a mapping of a full disk would be a SIGBUS. Beyond the
@@ -599,7 +607,10 @@ static bool enter(void) {
     lock_take();
     if (!trace.wiped->started && !trace.refused) {
         const int error = errno;
+        int cancel; // as in descriptor_ready
+        pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancel);
         begin();
+        pthread_setcancelstate(cancel, NULL);
         errno = error;
     }
     if (trace.refused || is_cut()) {

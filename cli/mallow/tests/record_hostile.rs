@@ -104,6 +104,33 @@ int main(void) {
     }
 }
 
+/// The recorder opens its file again in a call of `malloc`, which is no place for a thread to end.
+#[test]
+fn a_thread_that_is_cancelled_does_not_end_in_a_call_of_the_allocator() {
+    let code = r#"
+int main(void);
+static void *cancelled(void *nothing) {
+    pthread_cancel(pthread_self());
+    for (int i = 0; i < 300000; i++) free(malloc(42)); // more than one window
+    return main;
+}
+int main(void) {
+    void *result;
+    pthread_t thread;
+    free(malloc(1));
+    for (int i = 0; i < 4096; i++) close(i);
+    alarm(20); // the lock of a thread that has ended stays taken
+    pthread_create(&thread, NULL, cancelled, NULL);
+    pthread_join(thread, &result);
+    free(malloc(43));
+    return result != main;
+}"#;
+    let run = record("cancelled", &[program("cancelled", code).to_str().unwrap()]);
+    assert_eq!(run.output.status.code(), Some(0), "{:?}", run.output);
+    let sizes = run.with(43)[0].sizes();
+    assert_eq!(sizes.iter().filter(|&&size| size == 42).count(), 300_000);
+}
+
 /// A process that `mallow record` does not see by its number: a child that shares the memory of one that
 /// has ended. So is one in a PID namespace.
 #[test]
