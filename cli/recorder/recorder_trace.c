@@ -112,6 +112,7 @@ static struct {
     uint64_t record_count;
     uint64_t last_ns;
     uint64_t live_bytes;
+    uint64_t live_count; // the table's, and those that are being resized
     uint32_t last_thread;
     uint32_t thread_count;
     struct recorder_blocks blocks;
@@ -353,8 +354,8 @@ static void count_live(uint64_t more, uint64_t less) {
     if (trace.live_bytes > trace.header->live_bytes_peak) {
         trace.header->live_bytes_peak = trace.live_bytes;
     }
-    if (trace.blocks.count > trace.header->live_count_peak) {
-        trace.header->live_count_peak = trace.blocks.count;
+    if (trace.live_count > trace.header->live_count_peak) {
+        trace.header->live_count_peak = trace.live_count;
     }
 }
 
@@ -501,6 +502,7 @@ static bool file_begin(bool forked) {
     thread_number = 0;
     trace.record_count = 0;
     trace.live_bytes = 0;
+    trace.live_count = 0;
     trace.text_number = 0;
     texts_forget();
     return true;
@@ -524,6 +526,7 @@ static void inherit(void) {
         live_bytes += size;
     }
     trace.header->block_count = count;
+    trace.live_count = count;
     count_live(live_bytes, 0);
 }
 
@@ -634,6 +637,7 @@ void recorder_allocated(uintptr_t address, size_t size, unsigned shift, bool zer
         struct recorder_block block = recorder_block_make(address, size, shift);
         block.id = trace.header->block_count++;
         if (recorder_blocks_insert(&trace.blocks, block)) {
+            trace.live_count++;
             count_live(size, 0);
         } else {
             cut(ENOMEM);
@@ -652,6 +656,7 @@ void recorder_freed(uintptr_t address) {
     if (recorder_blocks_take(&trace.blocks, address, &block)) {
         const uint64_t distance = trace.header->block_count - block.id;
         record(OP_FREE, &distance, 1);
+        trace.live_count--;
         count_live(0, recorder_block_size(&block));
     } else {
         record(OP_UNKNOWN, NULL, 0);

@@ -7,7 +7,7 @@ mod recording;
 use std::fs;
 use std::process::Command;
 
-use recording::{mallow, program, record, recorder, scratch};
+use recording::{mallow, program, record, recorder, scratch, Recorded};
 
 /// Steps through a child that records: what its file says after each instruction is what would be
 /// there if that had been its last.
@@ -84,6 +84,56 @@ int main(void) {
     let child = child.unwrap();
     assert_eq!(child.sizes().len(), 2000);
     assert_eq!((child.count("allocate"), child.count("unknown")), (2000, 1));
+}
+
+/// Peaks by the records themselves, to be found in the head.
+fn assert_head_is_true(trace: &Recorded) {
+    let (mut blocks, mut peak, mut given) = (0, 0, 0);
+    for line in &trace.lines {
+        match line.split(' ').next() {
+            Some("allocate") => (blocks, given) = (blocks + 1, given + 1),
+            Some("free") => blocks -= 1,
+            _ => {}
+        }
+        peak = peak.max(blocks);
+    }
+    for figure in [
+        format!(" {given} blocks,"),
+        format!("most live {peak} blocks,"),
+    ] {
+        assert!(trace.head.contains(&figure), "{figure} {}", trace.head);
+    }
+}
+
+#[test]
+fn a_block_that_is_being_resized_counts_as_live() {
+    let code = r#"
+static volatile int moving;
+static void *other(void *nothing) {
+    void *blocks[50];
+    while (!moving) sched_yield();
+    usleep(3000);
+    for (int i = 0; i < 50; i++) blocks[i] = malloc(100);
+    for (int i = 0; i < 50; i++) free(blocks[i]);
+    return NULL;
+}
+int main(void) {
+    mallopt(M_MMAP_THRESHOLD, 1 << 30); // moved by a copy, which takes its time
+    pthread_t thread;
+    pthread_create(&thread, NULL, other, NULL);
+    char *block = malloc(128 << 20);
+    memset(block, 1, 128 << 20);
+    void *wall = malloc(64);
+    moving = 1;
+    block = realloc(block, 129 << 20);
+    pthread_join(thread, NULL);
+    free(block);
+    free(wall);
+    return 0;
+}"#;
+    let run = record("resizing", &[program("resizing", code).to_str().unwrap()]);
+    assert_eq!(run.output.status.code(), Some(0), "{:?}", run.output);
+    assert_head_is_true(&run.traces[0]);
 }
 
 #[test]
