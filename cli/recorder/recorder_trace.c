@@ -510,24 +510,19 @@ static bool file_begin(bool forked) {
 
 // What lives goes into the new file, under new ids.
 static void inherit(void) {
-    const uint64_t count = trace.blocks.count;
-    uint64_t live_bytes = 0;
-    uint64_t id = 0;
     for (size_t i = 0; i < trace.blocks.capacity; i++) {
         struct recorder_block *const block = &trace.blocks.places[i];
         if (block->address == 0) {
             continue;
         }
-        block->id = id++;
         const size_t size = recorder_block_size(block);
         if (!record_birth(OP_INHERIT, size, recorder_block_shift(block))) {
             return;
         }
-        live_bytes += size;
+        block->id = trace.header->block_count++;
+        trace.live_count++;
+        count_live(size, 0);
     }
-    trace.header->block_count = count;
-    trace.live_count = count;
-    count_live(live_bytes, 0);
 }
 
 // In a child: the parent's mappings are left without a trace in the parent's file.

@@ -137,6 +137,28 @@ int main(void) {
 }
 
 #[test]
+fn a_trace_that_is_cut_while_a_child_inherits_knows_what_it_has() {
+    let code = r#"
+int main(void) {
+    for (int i = 0; i < 200000; i++) malloc(10);
+    const pid_t pid = fork();
+    if (pid == 0) {
+        const struct rlimit limit = {300000, 300000};
+        setrlimit(RLIMIT_FSIZE, &limit);
+        malloc(11);
+        _exit(0);
+    }
+    waitpid(pid, NULL, 0);
+    return 0;
+}"#;
+    let run = record("half", &[program("half", code).to_str().unwrap()]);
+    assert_eq!(run.output.status.code(), Some(0), "{:?}", run.output);
+    let child = run.traces.iter().find(|trace| trace.head.contains("CUT"));
+    assert!(child.unwrap().lines.len() > 10_000);
+    assert_head_is_true(child.unwrap());
+}
+
+#[test]
 fn a_program_that_has_closed_all_files_gets_the_lowest_numbers() {
     let code = r#"
 int main(void) {
