@@ -106,7 +106,7 @@ pub fn command() -> Command {
         .arg(
             Arg::new("live")
                 .long("live")
-                .help("Only allocations whose blocks are live at the trace's end")
+                .help("Only allocations whose blocks are live at the trace's end, with their size there")
                 .action(ArgAction::SetTrue),
         )
 }
@@ -139,7 +139,7 @@ struct Filter {
     thread: Option<u32>,
     times_ns: (u64, u64),
     scope: Option<String>,
-    /// Ids that are live at the end, where only these are wanted.
+    /// Sizes by id of what is live at the end, where only that is wanted.
     live: Option<HashMap<u64, u64>>,
 }
 
@@ -180,6 +180,13 @@ impl Filter {
         match (event.operation, &self.scope) {
             (Operation::ScopeBegin { text }, Some(name)) => is_within(trace.text(text), name),
             _ => false,
+        }
+    }
+
+    /// A block that is wanted because it is live at the end has the size that it has there.
+    fn bring_to_the_end(&self, row: &mut Row) {
+        if let (Some(live), Some(id)) = (&self.live, row.id) {
+            row.size = live.get(&id).copied();
         }
     }
 
@@ -381,7 +388,8 @@ pub fn main(matches: &ArgMatches) -> Result<u8, Failure> {
         let mut has_scope = false;
         while let Some(event) = trace.next() {
             let event = event.map_err(Failure::tool)?;
-            let row = Row::of(&event, &mut live);
+            let mut row = Row::of(&event, &mut live);
+            filter.bring_to_the_end(&mut row);
             scopes.follow(&event);
             has_scope |= filter.is_begun_by(&event, &trace);
             let scope = match csv || filter.scope.is_some() {

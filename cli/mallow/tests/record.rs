@@ -468,7 +468,12 @@ fn filters_leave_the_records_that_meet_all_of_them() {
     assert_eq!(with(&["--thread", "1"]), all[3..5]);
     assert_eq!(with(&["--since", "0.05"]), all[5..]);
     assert_eq!(with(&["--until", "0.05"]), all[..5]);
-    assert_eq!(with(&["--live"]), ["allocate 80000", "allocate 80002"]);
+    // By the size that the block has at the end, whatever it was born with.
+    assert_eq!(with(&["--live"]), ["allocate 80100", "allocate 80002"]);
+    let larger = ["--live", "--min-size", "80050"];
+    assert_eq!(wanted(&larger)[0], "allocate 80100");
+    let smaller = ["--live", "--min-size", "80000", "--max-size", "80050"];
+    assert_eq!(wanted(&smaller), ["allocate 80002"]);
     assert_eq!(wanted(&["--only", "refused"]).len(), 1);
     let text = mallow(&[
         "trace",
