@@ -19,20 +19,45 @@ const PATH_HALF_BYTES: usize = 1000;
 #[derive(Default)]
 pub struct Scopes {
     open: HashMap<u32, Vec<usize>>,
+    sought: Option<String>,
+    within: HashMap<u32, usize>, // how many scopes are open with the first that is sought
 }
 
 impl Scopes {
+    /// Those of which one is sought, by its name or its path.
+    pub fn seeking(sought: Option<String>) -> Scopes {
+        Scopes {
+            sought,
+            ..Scopes::default()
+        }
+    }
+
     /// Takes a record in.
-    pub fn follow(&mut self, event: &Event) {
+    pub fn follow(&mut self, event: &Event, trace: &Trace) {
+        let open = self.open.entry(event.thread).or_default();
         match event.operation {
             Operation::ScopeBegin { text } => {
-                self.open.entry(event.thread).or_default().push(text);
+                open.push(text);
+                if let Some(sought) = &self.sought {
+                    if ends_within(open, sought, trace) {
+                        self.within.entry(event.thread).or_insert(open.len());
+                    }
+                }
             }
             Operation::ScopeEnd => {
-                self.open.entry(event.thread).or_default().pop(); // one too many ends nothing
+                open.pop(); // one too many ends nothing
+                let within = self.within.get(&event.thread);
+                if within.is_some_and(|&count| open.len() < count) {
+                    self.within.remove(&event.thread);
+                }
             }
             _ => {}
         }
+    }
+
+    /// Whether the thread is in the scope that is sought, or in one within it.
+    pub fn is_within(&self, thread: u32) -> bool {
+        self.within.contains_key(&thread)
     }
 
     /// The names from the outermost in, with slashes between; empty outside of any. Of very many the
@@ -54,6 +79,23 @@ impl Scopes {
             names(&open[open.len() - last..])
         )
     }
+}
+
+/// Whether the innermost name completes the one that is sought, which may be the end of a path.
+fn ends_within(open: &[usize], sought: &str, trace: &Trace) -> bool {
+    let Some((&last, outer)) = open.split_last() else {
+        return false;
+    };
+    let mut tail = format!("/{}/", trace.text(last));
+    let enough = tail.len() + sought.len();
+    for &text in outer.iter().rev() {
+        if tail.len() > enough {
+            break;
+        }
+        tail.insert_str(0, trace.text(text));
+        tail.insert(0, '/');
+    }
+    tail.contains(&format!("/{sought}/"))
 }
 
 /// How many of these names, with a slash each, have room in half a path.
@@ -92,7 +134,7 @@ fn shares(trace: &mut Trace) -> Result<Vec<Share>, String> {
     let mut blocks: HashMap<u64, (usize, u64)> = HashMap::new();
     while let Some(event) = trace.next() {
         let event = event?;
-        scopes.follow(&event);
+        scopes.follow(&event, trace);
         match event.operation {
             Operation::Allocate { id, size, .. } => {
                 let path = scopes.path(event.thread, trace);
@@ -188,6 +230,51 @@ mod tests {
             share("", 2, 12, 12, 12),
         ];
         assert_eq!(found, expected);
+    }
+
+    #[test]
+    fn a_scope_is_found_by_name_and_by_path_however_deep() {
+        let mut writer = Writer::default();
+        writer.note(1, 0, Some("deep"));
+        (0..1000).for_each(|_| writer.note(1, 0, None));
+        writer.note(1, 1, Some("load/all"));
+        writer.note(1, 2, Some("image"));
+        (0..1000).for_each(|_| writer.note(1, 0, None));
+        writer.allocate(1); // within all of them
+        (0..1001).for_each(|_| writer.note(2, 0, None));
+        writer.allocate(2); // not in the image
+        let path = writer.write("sought");
+        let found = |name: &str| {
+            let mut scopes = Scopes::seeking(Some(name.to_string()));
+            let mut trace = Trace::open(&path).unwrap();
+            let mut sizes = Vec::new();
+            while let Some(event) = trace.next() {
+                let event = event.unwrap();
+                scopes.follow(&event, &trace);
+                if let (Operation::Allocate { size, .. }, true) =
+                    (event.operation, scopes.is_within(event.thread))
+                {
+                    sizes.push(size);
+                }
+            }
+            sizes
+        };
+        for name in [
+            "deep",
+            "load",
+            "all",
+            "load/all",
+            "deep/load/all",
+            "deep/deep",
+        ] {
+            assert_eq!(found(name), [1, 2], "{name}");
+        }
+        for name in ["image", "all/image", "deep/load/all/image", "image/deep"] {
+            assert_eq!(found(name), [1], "{name}");
+        }
+        for name in ["", "dee", "load/image", "image/load", "/image", "image/"] {
+            assert!(found(name).is_empty(), "{name}");
+        }
     }
 
     #[test]

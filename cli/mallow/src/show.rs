@@ -93,7 +93,7 @@ pub fn command() -> Command {
             Arg::new("scope")
                 .long("scope")
                 .value_name("NAME")
-                .help("Only records within a scope of this name, or those in it"),
+                .help("Only records within a scope of this name, or of this path (outer/inner)"),
         )
         .arg(
             Arg::new("scopes")
@@ -138,7 +138,6 @@ struct Filter {
     sizes: (u64, u64),
     thread: Option<u32>,
     times_ns: (u64, u64),
-    scope: Option<String>,
     /// Sizes by id of what is live at the end, where only that is wanted.
     live: Option<HashMap<u64, u64>>,
 }
@@ -170,17 +169,8 @@ impl Filter {
             sizes: (number("min-size", 0), number("max-size", u64::MAX)),
             thread,
             times_ns: (number("since", 0), number("until", u64::MAX)),
-            scope: matches.get_one::<String>("scope").cloned(),
             live,
         })
-    }
-
-    /// Whether the scope that is wanted begins here.
-    fn is_begun_by(&self, event: &Event, trace: &Trace) -> bool {
-        match (event.operation, &self.scope) {
-            (Operation::ScopeBegin { text }, Some(name)) => is_within(trace.text(text), name),
-            _ => false,
-        }
     }
 
     /// A block that is wanted because it is live at the end has the size that it has there.
@@ -190,15 +180,11 @@ impl Filter {
         }
     }
 
-    fn wants(&self, event: &Event, row: &Row, scope: &str) -> bool {
+    fn wants(&self, event: &Event, row: &Row) -> bool {
         let size = row.size.or(row.size_before).unwrap_or(0);
         let born = matches!(event.operation, Operation::Allocate { .. });
         (self.only.is_empty() || self.only.iter().any(|name| name == row.name))
             && (self.sizes.0..=self.sizes.1).contains(&size)
-            && self
-                .scope
-                .as_ref()
-                .is_none_or(|name| is_within(scope, name))
             && self.thread.is_none_or(|thread| thread == event.thread)
             && (self.times_ns.0..=self.times_ns.1).contains(&event.time_ns)
             && self
@@ -206,11 +192,6 @@ impl Filter {
                 .as_ref()
                 .is_none_or(|live| born && row.id.is_some_and(|id| live.contains_key(&id)))
     }
-}
-
-/// Whether a path of scopes has this one in it.
-fn is_within(path: &str, name: &str) -> bool {
-    path.split('/').any(|part| part == name)
 }
 
 fn live_at_end(path: &Path) -> Result<HashMap<u64, u64>, Failure> {
@@ -384,27 +365,25 @@ pub fn main(matches: &ArgMatches) -> Result<u8, Failure> {
         write!(out, "{table}").map_err(stopped)?;
     } else if !matches.get_flag("head") {
         let mut live = HashMap::new();
-        let mut scopes = Scopes::default();
+        let sought = matches.get_one::<String>("scope");
+        let mut scopes = Scopes::seeking(sought.cloned());
         let mut has_scope = false;
         while let Some(event) = trace.next() {
             let event = event.map_err(Failure::tool)?;
             let mut row = Row::of(&event, &mut live);
             filter.bring_to_the_end(&mut row);
-            scopes.follow(&event);
-            has_scope |= filter.is_begun_by(&event, &trace);
-            let scope = match csv || filter.scope.is_some() {
-                true => scopes.path(event.thread, &trace),
-                false => String::new(),
-            };
-            if filter.wants(&event, &row, &scope) {
+            scopes.follow(&event, &trace);
+            let is_within = sought.is_none() || scopes.is_within(event.thread);
+            has_scope |= is_within;
+            if is_within && filter.wants(&event, &row) {
                 let text = match csv {
-                    true => row.csv(&event, &trace, &scope),
+                    true => row.csv(&event, &trace, &scopes.path(event.thread, &trace)),
                     false => line(&event, &row, &trace),
                 };
                 writeln!(out, "{text}").map_err(stopped)?;
             }
         }
-        if let (Some(name), false) = (&filter.scope, has_scope) {
+        if let (Some(name), false) = (sought, has_scope) {
             out.flush().map_err(stopped)?;
             return Err(Failure::usage(format!(
                 "option --scope: the trace has no scope {}",

@@ -626,6 +626,9 @@ fn marks_and_scopes_of_the_program_are_in_the_trace() {
             .filter_map(|l| l.rsplit(' ').next())
             .collect();
         assert_eq!(sizes[2..], ["60002", "60003", "60004"]);
+        let as_in_the_table = said(&["--scope", "load/image", "--only", "allocate"]);
+        assert!(as_in_the_table.contains(" 60003\n"), "{as_in_the_table}");
+        assert!(!as_in_the_table.contains(" 60002\n"), "{as_in_the_table}");
         let csv = said(&["--csv", "--only", "mark,allocate", "--thread", "1"]);
         assert!(csv.contains(",,\"in, \"\"another\"\"\"\n"), "{csv}");
     }
