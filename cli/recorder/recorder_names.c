@@ -65,8 +65,7 @@ PUBLIC void *realloc(void *old, size_t size) {
 PUBLIC void *reallocarray(void *old, size_t count, size_t size) {
     size_t bytes = 0;
     if (__builtin_mul_overflow(count, size, &bytes)) {
-        errno = ENOMEM;
-        return NULL;
+        bytes = SIZE_MAX; // refused
     }
     return realloc(old, bytes);
 }
@@ -113,8 +112,7 @@ PUBLIC void *pvalloc(size_t size) {
     const size_t page = (size_t)sysconf(_SC_PAGESIZE);
     size_t bytes = 0;
     if (__builtin_add_overflow(size, page - 1, &bytes)) {
-        errno = ENOMEM;
-        return NULL;
+        bytes = SIZE_MAX; // refused
     }
     return memalign(page, bytes & ~(page - 1));
 }

@@ -26,6 +26,12 @@ int main(void) {
     if (none != NULL) return 4;
     none = calloc((size_t)-1 / 2, 16);
     if (none != NULL) return 5;
+    none = reallocarray(NULL, (size_t)-1 / 2, 16);
+    if (none != NULL) return 7;
+    none = reallocarray(b, (size_t)-1 / 2, 16);
+    if (none != NULL) return 8;
+    none = pvalloc((size_t)-1);
+    if (none != NULL) return 9;
     free(aligned_alloc(64, 70013));
     free(c);
     if (realloc(b, 0) != NULL) return 6;
@@ -70,9 +76,16 @@ int main(void) {
         format!("free {a}"),
     ];
     let half = u64::MAX / 2;
-    let refused = [format!("refused {half}"), format!("refused {}", u64::MAX)];
-    assert_eq!(trace.lines[first + 5..first + 7], refused);
-    assert_eq!(trace.lines[first + 7..first + 13], expected);
+    let most = u64::MAX;
+    let refused = [
+        format!("refused {half}"),
+        format!("refused {most}"),
+        format!("refused {most}"),
+        format!("resize-refused {b} {most}"),
+    ];
+    assert_eq!(trace.lines[first + 5..first + 9], refused);
+    assert!(trace.lines[first + 9].starts_with("refused "));
+    assert_eq!(trace.lines[first + 10..first + 16], expected);
 }
 
 #[test]
