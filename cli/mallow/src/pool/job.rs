@@ -76,7 +76,7 @@ pub struct Job {
     pub passed_count: u64,
     /// Of these, most bytes alive at once.
     pub passed_bytes_peak: u64,
-    /// Most bytes asked for alive at once, as they were asked for.
+    /// Most bytes alive at once of what is not above the limit, as they were asked for.
     pub live_bytes_peak: u64,
 }
 
@@ -115,14 +115,9 @@ impl Reading {
     fn request(&mut self, id: u64, bytes: u64, alignment: u64, limit: u64) {
         let old = self.live.remove(&id);
         if let Some(old) = &old {
-            self.live_bytes -= old.bytes;
-            if old.slot.is_none() {
-                self.passed_bytes -= old.bytes;
-            }
+            self.forget_bytes(old);
         }
         let old_slot = old.and_then(|old| old.slot);
-        self.live_bytes += bytes;
-        self.job.live_bytes_peak = self.job.live_bytes_peak.max(self.live_bytes);
         let wanted = wanted(bytes, alignment).filter(|&wanted| wanted <= limit);
         let slot = wanted.map(|wanted| {
             let size = self.size_index(wanted, alignment);
@@ -135,6 +130,8 @@ impl Reading {
             self.job.steps.push(Step { slot, size });
             self.job.request_count += 1;
             self.job.requested_bytes = self.job.requested_bytes.saturating_add(bytes);
+            self.live_bytes += bytes;
+            self.job.live_bytes_peak = self.job.live_bytes_peak.max(self.live_bytes);
             slot
         });
         if slot.is_none() {
@@ -148,6 +145,13 @@ impl Reading {
         self.live.insert(id, Live { slot, bytes });
     }
 
+    fn forget_bytes(&mut self, block: &Live) {
+        match block.slot {
+            Some(_) => self.live_bytes -= block.bytes,
+            None => self.passed_bytes -= block.bytes,
+        }
+    }
+
     fn give_back(&mut self, slot: u32) {
         self.job.steps.push(Step { slot, size: NONE });
         self.free_slots.push(slot);
@@ -157,10 +161,9 @@ impl Reading {
         let Some(live) = self.live.remove(&id) else {
             return;
         };
-        self.live_bytes -= live.bytes;
-        match live.slot {
-            Some(slot) => self.give_back(slot),
-            None => self.passed_bytes -= live.bytes,
+        self.forget_bytes(&live);
+        if let Some(slot) = live.slot {
+            self.give_back(slot);
         }
     }
 
@@ -338,7 +341,7 @@ mod tests {
         writer.free(big);
         let job = job(&writer, "limit", 4096);
         assert_eq!((job.passed_count, job.passed_bytes_peak), (2, 11_000));
-        assert_eq!(job.request_count, 2);
+        assert_eq!((job.request_count, job.live_bytes_peak), (2, 64));
         let played = job.play(&[32, 64], &[1, 1]);
         assert_eq!((played.refused_count(), played.peak), (0, vec![1, 1]));
     }
