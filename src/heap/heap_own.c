@@ -208,21 +208,28 @@ MALLOW_INTERNAL struct heap_own *heap_own_of(const struct heap_shared *shared, u
     }
 }
 
-static bool own_has(const struct heap_own *own, const struct slab *slab) {
+// Whether a span is the heap's. A slab is nobody's from then on, so that no thread which is late
+// with a free of an earlier block gives it up as well (heap_release_full).
+static bool own_take_over_locked(const struct heap_own *own, struct slab *slab) {
     switch (__atomic_load_n(&slab->kind, __ATOMIC_ACQUIRE)) {
-    case SLAB_BLOCKS: return slab_owner_heap(slab) == (uintptr_t)own->heap;
+    case SLAB_BLOCKS:
+        if (slab_owner_heap(slab) != (uintptr_t)own->heap) {
+            return false;
+        }
+        atomic_fetch_and_explicit(&slab->owner, SLAB_OWNER_PENDING, memory_order_seq_cst);
+        return true;
     case SLAB_LARGE: return heap_large_allowance(slab) == &own->allowance;
     default: return false;
     }
 }
 
 // Puts the heap's spans in an arena in front of `list`.
-static struct slab *own_list_spans(const struct heap_own *own, const struct arena *arena,
-                                   struct slab *list) {
+static struct slab *own_list_spans_locked(const struct heap_own *own, const struct arena *arena,
+                                          struct slab *list) {
     const size_t count = __atomic_load_n(&arena->committed_slices, __ATOMIC_ACQUIRE);
     for (size_t slice = 0; slice < count; slice++) {
         struct slab *const slab = &arena->slabs[arena_slot_of(arena, slice)];
-        if (own_has(own, slab)) {
+        if (own_take_over_locked(own, slab)) {
             slab->next = list;
             list = slab;
         }
@@ -234,10 +241,10 @@ static struct slab *own_list_spans(const struct heap_own *own, const struct aren
 // stays outside.
 static void own_give_all(struct heap_own *own) {
     struct arena_set *const arenas = own->shared->arenas;
-    struct slab *list = own_list_spans(own, &arenas->primary, NULL);
-    os_lock_take(&arenas->lock); // so that secondary ones stay where they are
+    os_lock_take(&arenas->lock);
+    struct slab *list = own_list_spans_locked(own, &arenas->primary, NULL);
     for (const struct arena *arena = arenas->secondary; arena != NULL; arena = arena->next) {
-        list = own_list_spans(own, arena, list);
+        list = own_list_spans_locked(own, arena, list);
     }
     os_lock_drop(&arenas->lock);
     while (list != NULL) {
@@ -252,16 +259,31 @@ static void own_give_all(struct heap_own *own) {
         heap_allowance_release(own->heap, slice_count);
     }
     huge_give_allowance(own->shared->huges, &own->allowance);
-    check_assert(atomic_load(&own->allowance.held_bytes) == 0);
+}
+
+// Waits for a thread that was giving a slab of the heap up already. False: it has been stopped, or
+// is not in this child of a fork.
+static bool own_await_late(const struct heap_own *own) {
+    const _Atomic(uint64_t) *const held = &own->allowance.held_bytes;
+    for (unsigned round = 0; atomic_load(held) != 0 && round < ARENA_AWAIT_ROUNDS; round++) {
+        os_pause(round);
+    }
+    return atomic_load(held) == 0;
 }
 
 static void own_end_growing(struct heap_own *own) {
     heap_gate_enter(own->heap);
     heap_forget(own->heap);
     own_give_all(own);
-    own->reserve.allowance = NULL;
+    const bool ended = own_await_late(own);
+    if (ended) {
+        atomic_store_explicit(&own->heap->slab_count, 0, memory_order_relaxed);
+        own->reserve.allowance = NULL;
+    }
     heap_gate_leave(own->heap);
-    own_keep(own);
+    if (ended) { // else nobody has the structure again: what is late writes to it
+        own_keep(own);
+    }
 }
 
 // Every span of the chunk becomes free memory, whatever blocks there are.

@@ -255,6 +255,49 @@ static void check_gate_9(void) {
     world_check(PER_SLAB + 1);
 }
 
+// ---- A heap of the program's own that ends ------------------------------------------------------
+
+static struct heap_own *own; // in the world's memory
+static struct slab *own_slab;
+
+// A full slab of it, in which all blocks but the first have been freed by others; another slab.
+static void fill_own(void) {
+    own = heap_own_create_growing(&world.shared);
+    EXPLORE_EXPECT(own != NULL);
+    heap_switch(own->heap);
+    for (unsigned i = 0; i <= PER_SLAB; i++) {
+        take_block(i);
+    }
+    own_slab = world_slab_of(world.blocks[0]);
+    world.blocks[PER_SLAB] = 0;
+    (void)world_use(1);
+    for (unsigned i = 1; i < PER_SLAB; i++) {
+        free_block(i);
+    }
+}
+
+static void first_frees_and_ends_own(void) {
+    (void)world_use(0);
+    free_block(0);
+    heap_own_end(own);
+}
+
+// The last step of a free of a block that lay there before, of an earlier slab: whoever does that
+// need not know of the heap, and nobody waits for it.
+static void second_is_late(void) {
+    struct slab_remote *const remote = arena_remote_of(&world.arenas, own_slab);
+    (void)world_use(1);
+    if (heap_is_freed_elsewhere(remote, PER_SLAB)) {
+        heap_release_full(own_slab, remote);
+    }
+}
+
+static void check_own_ended(void) {
+    EXPLORE_EXPECT(atomic_load(&own->allowance.held_bytes) == 0);
+    EXPLORE_EXPECT(atomic_load(&own->heap->slab_count) == 0);
+    world_check(0);
+}
+
 static const struct world_test tests[] = {
     {{"a thread ends while others free its blocks", 3,
       {first_ends, second_frees_one, third_frees_one}, check_7_live, 2, 1, false}, fill_more},
@@ -286,6 +329,8 @@ static const struct world_test tests[] = {
      fill_and_ask},
     {{"a visitor and a thread that ends", 2, {first_ends, visit_owned}, check_gate_9, 4, 1, false},
      fill_and_ask},
+    {{"a heap of the program's own ends while a late thread gives a slab up", 2,
+      {first_frees_and_ends_own, second_is_late}, check_own_ended, 3, 1, false}, fill_own},
 };
 
 WORLD_MAIN(tests)
