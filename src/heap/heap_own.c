@@ -208,30 +208,41 @@ MALLOW_INTERNAL struct heap_own *heap_own_of(const struct heap_shared *shared, u
     }
 }
 
-// Whether a span is the heap's. A slab is nobody's from then on, so that no thread which is late
-// with a free of an earlier block gives it up as well (heap_release_full).
-static bool own_take_over_locked(const struct heap_own *own, struct slab *slab) {
+static bool own_has(const struct heap_own *own, const struct slab *slab) {
     switch (__atomic_load_n(&slab->kind, __ATOMIC_ACQUIRE)) {
-    case SLAB_BLOCKS:
-        if (slab_owner_heap(slab) != (uintptr_t)own->heap) {
-            return false;
-        }
-        atomic_fetch_and_explicit(&slab->owner, SLAB_OWNER_PENDING, memory_order_seq_cst);
-        return true;
+    case SLAB_BLOCKS: return slab_owner_heap(slab) == (uintptr_t)own->heap;
     case SLAB_LARGE: return heap_large_allowance(slab) == &own->allowance;
     default: return false;
     }
 }
 
-// Puts the heap's spans in an arena in front of `list`.
-static struct slab *own_list_spans_locked(const struct heap_own *own, const struct arena *arena,
-                                          struct slab *list) {
+// Puts a span in front of `list`, if it is the heap's. A slab is nobody's from then on, so that no
+// thread which is late with a free of an earlier block gives it up as well (heap_release_full).
+static struct slab *own_list_span_locked(const struct heap_own *own, struct slab *slab,
+                                         struct slab *list) {
+    if (!own_has(own, slab)) {
+        return list;
+    }
+    if (slab->kind == SLAB_BLOCKS) {
+        atomic_fetch_and_explicit(&slab->owner, SLAB_OWNER_PENDING, memory_order_seq_cst);
+    }
+    slab->next = list;
+    return slab;
+}
+
+// All of an arena. The primary one is large and stays where it is: its lock is taken for the heap's
+// spans alone, and others wait for one of these at most.
+static struct slab *own_list_spans(const struct heap_own *own, const struct arena *arena,
+                                   struct slab *list, struct os_lock *lock) {
     const size_t count = __atomic_load_n(&arena->committed_slices, __ATOMIC_ACQUIRE);
     for (size_t slice = 0; slice < count; slice++) {
         struct slab *const slab = &arena->slabs[arena_slot_of(arena, slice)];
-        if (own_take_over_locked(own, slab)) {
-            slab->next = list;
-            list = slab;
+        if (lock == NULL) {
+            list = own_list_span_locked(own, slab, list);
+        } else if (own_has(own, slab)) {
+            os_lock_take(lock);
+            list = own_list_span_locked(own, slab, list);
+            os_lock_drop(lock);
         }
     }
     return list;
@@ -241,10 +252,10 @@ static struct slab *own_list_spans_locked(const struct heap_own *own, const stru
 // stays outside.
 static void own_give_all(struct heap_own *own) {
     struct arena_set *const arenas = own->shared->arenas;
-    os_lock_take(&arenas->lock);
-    struct slab *list = own_list_spans_locked(own, &arenas->primary, NULL);
+    struct slab *list = own_list_spans(own, &arenas->primary, NULL, &arenas->lock);
+    os_lock_take(&arenas->lock); // so that secondary ones stay where they are
     for (const struct arena *arena = arenas->secondary; arena != NULL; arena = arena->next) {
-        list = own_list_spans_locked(own, arena, list);
+        list = own_list_spans(own, arena, list, NULL);
     }
     os_lock_drop(&arenas->lock);
     while (list != NULL) {
