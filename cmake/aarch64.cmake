@@ -6,7 +6,9 @@ set(CMAKE_SYSTEM_PROCESSOR aarch64)
 set(CMAKE_C_COMPILER aarch64-linux-gnu-gcc)
 set(CMAKE_CXX_COMPILER aarch64-linux-gnu-g++)
 # The limit: qemu keeps some 16 bytes for every page of address space ever mapped, and never less.
-set(CMAKE_CROSSCOMPILING_EMULATOR prlimit --as=17179869184
+# G_SLICE: else a child of a fork may wait for ever for a lock of qemu's own (GLib's slices), which
+# another thread of the parent held.
+set(CMAKE_CROSSCOMPILING_EMULATOR prlimit --as=17179869184 env G_SLICE=always-malloc
     qemu-aarch64-static -L /usr/aarch64-linux-gnu)
 
 # tools/bootstrap.sh arm64 unpacks cmocka for arm64 here; the rest comes with the cross compiler.
