@@ -97,8 +97,8 @@ MW_API MW_MUST_USE MW_SIZE(2, 3) void *mw_heap_calloc(struct mw_heap *heap, size
 // The same, aligned to a power of two (else EINVAL). REAL TIME.
 MW_API MW_MUST_USE void *mw_heap_aligned_alloc(struct mw_heap *heap, size_t alignment, size_t size);
 
-// Resizes a block of this heap, in place or by a copy; NULL leaves the block as it was. A
-// size within its usable one never fails (errno may be ENOMEM all the same). REAL TIME.
+// Resizes a block of this heap, in place or by a copy; NULL leaves the block as it was. A size
+// within its usable one never fails (errno may be ENOMEM all the same). REAL TIME.
 MW_API MW_MUST_USE void *mw_heap_realloc(struct mw_heap *heap, void *block, size_t size);
 
 // Frees a block of this heap, or of any, with no atomic operation in the usual case (mw_free by the

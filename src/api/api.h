@@ -43,6 +43,11 @@ MALLOW_INTERNAL void *api_allocate(size_t size, struct api_layout layout, bool z
 MALLOW_INTERNAL void *api_reallocate(void *block, size_t size, struct api_layout layout,
                                      bool zeroed, size_t usable_bytes);
 
+// A block that finds no memory to move to: it stays where it is if it is large enough, so that a
+// size within its usable one never fails; else NULL.
+MALLOW_INTERNAL void *api_resize_stay(const struct heap_block *found, void *block, size_t size,
+                                      struct api_layout layout, bool zeroed);
+
 // The zero-preserving promise for a block that stayed: what lies beyond `size`, and what came new,
 // reads as zero.
 MALLOW_INTERNAL void api_zero_resized(void *block, size_t usable_before, size_t usable_after,

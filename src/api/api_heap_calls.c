@@ -91,19 +91,6 @@ static void *calls_allocate(struct mw_heap *heap, struct calls_wish wish) {
                : api_heap_allocate(api_own(heap), wish.size, wish.alignment, wish.zeroed);
 }
 
-// Nothing to move to: a block that is large enough stays where it is, so that making one smaller
-// never fails.
-static MALLOW_COLD void *calls_stay(const struct heap_block *found, void *block,
-                                    struct calls_wish wish) {
-    if (wish.size > found->usable_bytes || ((uintptr_t)block & (wish.alignment - 1)) != 0) {
-        return NULL;
-    }
-    if (wish.zeroed) {
-        api_zero_resized(block, found->usable_bytes, found->usable_bytes, wish.size);
-    }
-    return block;
-}
-
 static void *calls_move(struct mw_heap *heap, const struct heap_block *found, void *block,
                         struct calls_wish wish) {
     struct heap_own *const own = api_own(heap);
@@ -123,7 +110,8 @@ static void *calls_move(struct mw_heap *heap, const struct heap_block *found, vo
         heap_collect_late(own->heap, MALLOW_CALL_WORK - 1);
     }
     if (unlikely(moved == NULL)) {
-        void *const stays = calls_stay(found, block, wish);
+        const struct api_layout layout = {wish.alignment, 0};
+        void *const stays = api_resize_stay(found, block, wish.size, layout, wish.zeroed);
         if (stays != NULL) { // and nothing has been refused
             own->last_status = last_status;
             __atomic_store_n(&own->refused_count, refused_count, __ATOMIC_RELAXED);

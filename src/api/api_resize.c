@@ -275,10 +275,9 @@ MALLOW_INLINE void *resize_allocate(enum heap_block_kind kind, size_t size,
     return moved;
 }
 
-// No memory to move to: a block that is large enough stays where it is, so that making one smaller
-// never fails.
-static MALLOW_COLD void *resize_stay(const struct heap_block *found, void *block, size_t size,
-                                     struct api_layout layout, bool zeroed) {
+MALLOW_INTERNAL MALLOW_COLD void *api_resize_stay(const struct heap_block *found, void *block,
+                                                  size_t size, struct api_layout layout,
+                                                  bool zeroed) {
     if (size > found->usable_bytes || !resize_is_aligned(block, layout)) {
         return NULL;
     }
@@ -335,7 +334,7 @@ MALLOW_INLINE void *resize_any(void *block, size_t size, struct api_layout layou
     }
     void *const moved = resize_allocate(found.kind, size, layout, zeroed);
     if (unlikely(moved == NULL)) {
-        return resize_stay(&found, block, size, layout, zeroed);
+        return api_resize_stay(&found, block, size, layout, zeroed);
     }
     memcpy(moved, block, bits_min(found.usable_bytes, size));
     resize_free(process, &found, block, entries);

@@ -2,6 +2,7 @@
 // Promotion: see promote.h.
 #include "arena/promote.h"
 
+#include "arena/reserve.h"
 #include "base/bits.h"
 #include "os/os_huge.h"
 
@@ -100,9 +101,12 @@ static size_t promote_chunk_count(const struct arena *arena) {
     return __atomic_load_n(&arena->committed_slices, __ATOMIC_RELAXED) / MALLOW_CHUNK_SLICES;
 }
 
+static const struct slab *promote_first_slab(const struct arena *arena, size_t chunk) {
+    return &arena->slabs[arena_slot_of(arena, chunk * MALLOW_CHUNK_SLICES)];
+}
+
 static bool promote_is_thin(const struct arena *arena, size_t chunk) {
-    const struct slab *const slab =
-        &arena->slabs[arena_slot_of(arena, chunk * MALLOW_CHUNK_SLICES)];
+    const struct slab *const slab = promote_first_slab(arena, chunk);
     for (unsigned i = 0; i < MALLOW_CHUNK_SLICES; i++) {
         if (__atomic_load_n(&slab[i].kind, __ATOMIC_RELAXED) == SLAB_THIN) {
             return true;
@@ -114,11 +118,9 @@ static bool promote_is_thin(const struct arena *arena, size_t chunk) {
 // What is in a reserve is not to be moved.
 static bool promote_is_full(const struct arena_set *set, size_t chunk) {
     const struct arena *const arena = &set->primary;
-    // Written without the lock: when a reserve is filled, and when it ends.
-    struct reserve_chunk *const *const table = __atomic_load_n(&set->reserved, __ATOMIC_ACQUIRE);
     return !arena_is_giant(arena, (unsigned)chunk) &&
            chunk_map_chunk(&arena->map, (unsigned)chunk)->free_mask == 0 &&
-           (table == NULL || __atomic_load_n(&table[chunk], __ATOMIC_RELAXED) == NULL) &&
+           reserve_chunk_of(set, promote_first_slab(arena, chunk)) == NULL &&
            !promote_is_thin(arena, chunk);
 }
 
