@@ -8,7 +8,6 @@ enum {
     INDEX_FIRST_SHIFT = 20, // smaller pieces are in class 0; those of 48 GiB and more in the last
     INDEX_STEP_BITS = 2,
     INDEX_FIRST = ((INDEX_FIRST_SHIFT - INDEX_STEP_BITS + 1) << INDEX_STEP_BITS) - 1, // class 1
-    INDEX_LOOKS = 3, // pieces of one class that are compared
 };
 
 // Not less for a larger size.
@@ -115,7 +114,7 @@ MALLOW_INTERNAL unsigned huge_index_ending(const struct huge_index *index,
 static unsigned index_smallest(const struct huge_mapping *pieces, uint64_t mask, size_t bytes) {
     unsigned best = HUGE_INDEX_NONE;
     size_t least = PTRDIFF_MAX; // more than needed; what is smaller than needed wraps round
-    for (unsigned looks = 0; looks < INDEX_LOOKS && mask != 0; looks++) {
+    for (unsigned looks = 0; looks < HUGE_INDEX_LOOKS && mask != 0; looks++) {
         const unsigned number = bits_lowest(mask);
         const size_t more = pieces[number].bytes - bytes;
         mask &= mask - 1;

@@ -37,6 +37,7 @@ struct huge_mapping {
 };
 
 #define HUGE_INDEX_MASKS 64U
+#define HUGE_INDEX_LOOKS 3U // pieces of one size class that a search for the best fit compares
 
 struct huge_index {
     uint64_t used;  // numbers of pieces
