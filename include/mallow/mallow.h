@@ -185,7 +185,8 @@ MW_API void mw_ufree(void *block, size_t *block_size);
 
 // ---- C++: the behaviour of operator new, callable from C ----------------------------------------
 // On failure the installed new_handler is called until memory is found; without one, bad_alloc is
-// thrown where a C++ runtime is loaded, else the program stops. The nothrow forms return NULL.
+// thrown where a C++ runtime is loaded, else the program stops. The nothrow forms return NULL. Where a
+// new_handler was called, errno is as it and the attempts before have left it.
 
 MW_API MW_MUST_USE MW_MALLOC MW_SIZE(1) void *mw_new(size_t size);
 MW_API MW_MUST_USE MW_MALLOC MW_SIZE(1) MW_ALIGN(2) void *mw_new_aligned(size_t size, size_t alignment);

@@ -22,6 +22,8 @@ typedef void (*api_new_handler)(void);
 extern api_new_handler api_get_new_handler(void) __asm__("_ZSt15get_new_handlerv")
     __attribute__((weak));
 extern void api_throw_bad_alloc(void) __asm__("_ZSt17__throw_bad_allocv") __attribute__((weak));
+extern const void *api_exception_type(void) __asm__("__cxa_current_exception_type")
+    __attribute__((weak));
 extern void *api_begin_catch(void *exception) __asm__("__cxa_begin_catch") __attribute__((weak));
 extern void api_end_catch(void) __asm__("__cxa_end_catch") __attribute__((weak));
 #pragma weak _Unwind_SetGR
@@ -72,19 +74,21 @@ static void *new_try(size_t size, size_t alignment) {
                                              : api_malloc_aligned(size, alignment);
 }
 
+// Another try, which may use the reserve of a limit, as it is the thread's second: for who handles
+// an exception, not for who would meet its first only when the reserve is used up.
+static void *new_try_handling(size_t size, size_t alignment) {
+    return api_exception_type != NULL && api_exception_type() != NULL ? new_try(size, alignment)
+                                                                      : NULL;
+}
+
 // Calls new_handlers until memory is found or there is none to call.
 static void *new_with_handlers(size_t size, size_t alignment, const void *caller) {
-    for (;;) {
-        void *const block = new_try(size, alignment);
-        if (block != NULL) {
-            return block;
-        }
-        const api_new_handler handler = new_handler(caller);
-        if (handler == NULL) {
-            return NULL;
-        }
+    void *block = new_try_handling(size, alignment);
+    for (api_new_handler handler; block == NULL && (handler = new_handler(caller)) != NULL;) {
         handler();
+        block = new_try(size, alignment);
     }
+    return block;
 }
 
 static MALLOW_COLD void *new_exhausted(size_t size, size_t alignment, const void *caller) {

@@ -64,8 +64,31 @@ static void drop_ballast()
     }
 }
 
+// The first bad_alloc comes while there is a reserve for who handles it: a thread that has been refused once is served.
+static void the_first_exception_leaves_the_reserve()
+{
+    static char *blocks[1000];
+    int count = 0;
+    bool threw = false;
+    try {
+        while (count < 1000) {
+            blocks[count] = new char[100000];
+            count++;
+        }
+    } catch (const std::bad_alloc &) {
+        threw = true;
+    }
+    char *const message = threw ? static_cast<char *>(malloc(100000)) : nullptr;
+    CHECK(!threw || message != nullptr); // where there is no limit, nothing is thrown
+    free(message);
+    while (count > 0) {
+        delete[] blocks[--count];
+    }
+}
+
 int main()
 {
+    the_first_exception_leaves_the_reserve();
     int thrown[8] = {};
     std::vector<std::thread> threads;
     for (int i = 0; i < 8; i++) {
