@@ -13,7 +13,7 @@ pub enum Kind {
     Size,
     /// A number.
     Count,
-    /// 0, bytes from 4M on, or a share as 80%.
+    /// 0, bytes from 4M to 8388607T, or a share as 80%.
     Limit,
     /// 0 to 100, also with %.
     Percent,
@@ -110,7 +110,7 @@ pub fn check(option: &LibraryOption, value: &str) -> Result<(), String> {
         },
         Kind::Text if option.unit.contains('|') => option.unit.replace('|', " or "),
         Kind::Text => "at most 255 bytes".into(),
-        Kind::Limit => "0, a size from 4M on, or a share from 1% to 100%".into(),
+        Kind::Limit => "0, a size from 4M to 8388607T, or a share from 1% to 100%".into(),
         Kind::Percent => "a percentage from 0 to 100".into(),
         Kind::Count => String::from("a number"),
     };

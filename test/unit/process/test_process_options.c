@@ -177,6 +177,7 @@ CASE(limits_are_none_a_size_from_4_mib_on_or_a_share) {
     }
     assert_complains("MALLOW_LIMIT=101%", "bad value MALLOW_LIMIT=101%: not a limit: 0, a size");
     assert_complains("MALLOW_SOFT_LIMIT=2M", "bad value MALLOW_SOFT_LIMIT=2M: not a limit");
+    assert_complains("MALLOW_LIMIT=8388608T", ": not a limit: 0, a size from 4M to 8388607T, or");
 }
 
 CASE(percentages_are_0_to_100_with_or_without_a_sign) {
