@@ -16,7 +16,7 @@
 // A heap that grows takes memory as malloc does, gives it back as free does, and has blocks of any
 // size. Its limits are like the process's (mallow/limit.h), which hold besides. What it holds:
 // the slabs (mostly 64 KiB) that its blocks lie in, in full; blocks above 64 KiB in units of 64 KiB,
-// above 1 MiB in pages. Before its soft limit is exceeded, it gives back slabs that are wholly free
+// above 1 MiB in pages, and 1 MiB at least if aligned to more than that. Before its soft limit is exceeded, it gives back slabs that are wholly free
 // and collects what other threads have freed; then its function is called. Beyond its hard limit it
 // does so as well, and tries once more; then the request is NULL with errno = ENOMEM. What it holds is
 // never more than that, whoever frees and resizes its blocks.
@@ -88,7 +88,8 @@ MW_API enum mw_heap_status mw_heap_set_limits(struct mw_heap *heap, uint64_t lim
                                               uint64_t soft_bytes);
 
 // A block of `size` bytes, as mw_malloc. Of the reserve each size class in use takes a slab, mostly
-// of 64 KiB, and blocks above 64 KiB take whole 64 KiB. REAL TIME.
+// of 64 KiB, and blocks above 64 KiB take whole 64 KiB; so do those above 8 KiB where no slab of
+// their class, of up to 512 KiB, is to be had any more. REAL TIME.
 MW_API MW_MUST_USE MW_SIZE(2) void *mw_heap_malloc(struct mw_heap *heap, size_t size);
 
 // The same, zeroed: the block is written to in the call. REAL TIME.

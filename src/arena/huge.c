@@ -148,7 +148,8 @@ enum {
 static struct huge_mapping huge_map_aligned_locked(struct huge_set *set,
                                                    const struct huge_request *request) {
     struct os *const os = set->os;
-    const bool limited = huge_is_limited(os) || request->alignment > HUGE_ALIGN_ENDS_MAX;
+    const bool limited = huge_is_limited(os) || request->alignment > HUGE_ALIGN_ENDS_MAX ||
+                         request->use == HUGE_ALONE;
     size_t total = 0;
     uintptr_t address = 0;
     if (!limited && !__builtin_add_overflow(request->mapped_bytes,

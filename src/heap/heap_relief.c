@@ -193,6 +193,19 @@ MALLOW_INTERNAL MALLOW_COLD uintptr_t heap_take_last(struct heap *heap, size_t s
     return address;
 }
 
+MALLOW_INTERNAL MALLOW_COLD uintptr_t heap_take_without_slab(struct heap *heap,
+                                                             unsigned class_index, bool zeroed,
+                                                             bool plain) {
+    const size_t block_bytes = size_class_bytes(class_index);
+    if (block_bytes <= MALLOW_SINGLE_SLICE_BLOCK_MAX) {
+        return plain ? heap_take_last(heap, block_bytes, zeroed) : 0;
+    }
+    // Not what is spared for those who have been refused, as this call just was.
+    return os_charge_is_short(heap->shared->os, MALLOW_SLICE_BYTES)
+               ? 0
+               : heap_large_allocate(heap, block_bytes, MALLOW_SLICE_BYTES, zeroed);
+}
+
 MALLOW_INTERNAL MALLOW_COLD uintptr_t heap_huge_short(struct heap *heap, size_t size,
                                                       struct heap_huge_request request) {
     struct heap_shared *const shared = heap->shared;
@@ -217,7 +230,8 @@ MALLOW_INTERNAL MALLOW_COLD uintptr_t heap_huge_short(struct heap *heap, size_t 
 MALLOW_INTERNAL uintptr_t heap_huge_try(struct heap_shared *shared, size_t size,
                                         struct heap_huge_request request,
                                         enum os_charge_level level) {
-    const enum huge_use use = request.zeroed                  ? HUGE_ZEROED
+    const enum huge_use use = request.alone                   ? HUGE_ALONE
+                              : request.zeroed                ? HUGE_ZEROED
                               : heap_thread.first_effort == 0 ? HUGE_ANY
                                                               : HUGE_GROWN; // a block moves
     return request.offset == 0

@@ -475,7 +475,7 @@ static MALLOW_NOINLINE uintptr_t heap_allocate_in_slab(struct heap *heap, unsign
     }
     heap_gate_leave(heap);
     if (unlikely(taken.slab == NULL)) {
-        return plain ? heap_take_last(heap, size_class_bytes(class_index), zeroed) : 0;
+        return heap_take_without_slab(heap, class_index, zeroed, plain);
     }
     return heap_taken_block(&taken, zeroed);
 }
@@ -530,19 +530,26 @@ static MALLOW_NOINLINE uintptr_t heap_allocate_first(struct heap *heap, unsigned
                : heap_allocate_in_slab(heap, class_index, NULL, zeroed, true);
 }
 
-static uintptr_t heap_huge_allocate(struct heap *heap, size_t size, size_t alignment, bool zeroed) {
+// A huge block for which the kernel has no mapping to spare. An arena grows without one.
+static MALLOW_COLD uintptr_t heap_huge_in_slices(struct heap *heap, size_t size, size_t alignment,
+                                                 bool zeroed) {
+    return size <= MALLOW_CHUNK_BYTES && alignment <= MALLOW_SLICE_BYTES &&
+                   !os_charge_is_short(heap->shared->os, size)
+               ? heap_large_allocate(heap, size, MALLOW_SLICE_BYTES, zeroed)
+               : 0;
+}
+
+static uintptr_t heap_huge_allocate(struct heap *heap, size_t size,
+                                    struct heap_huge_request request) {
     struct heap_shared *const shared = heap->shared;
     const uint64_t entries = os_entries(shared->os);
-    const struct heap_huge_request request = {.alignment = alignment, .zeroed = zeroed};
     const uint64_t used_bytes = meta_used_bytes(shared->meta);
     uintptr_t address = heap_huge_try(shared, size, request, OS_CHARGE_SOFT);
     const bool plenty = address != 0;
     if (unlikely(!plenty)) {
         address = heap_huge_short(heap, size, request);
-        if (address == 0 && size <= MALLOW_CHUNK_BYTES && alignment <= MALLOW_SLICE_BYTES &&
-            !os_charge_is_short(shared->os, size)) {
-            // The kernel has no mapping to spare. An arena grows without one.
-            address = heap_large_allocate(heap, size, MALLOW_SLICE_BYTES, zeroed);
+        if (address == 0 && heap->reserve == NULL) {
+            address = heap_huge_in_slices(heap, size, request.alignment, request.zeroed);
         }
     }
     heap_note_effort(HEAP_EFFORT_HUGE);
@@ -562,15 +569,16 @@ static uintptr_t heap_huge_allocate(struct heap *heap, size_t size, size_t align
 }
 
 // The most that the mapping of a huge block comes to; SIZE_MAX: there is no such.
-static size_t allowance_mapped_most(const struct os *os, size_t size, size_t alignment) {
+static size_t allowance_mapped_most(const struct os *os, size_t size,
+                                    struct heap_huge_request request) {
     const size_t mapped = bits_max(bits_align_up(size, os->page_bytes), MALLOW_MAP_BYTES);
+    const bool ends = request.alignment > os->page_bytes && !request.alone;
     size_t most;
-    return __builtin_add_overflow(mapped, alignment > os->page_bytes ? alignment : 0, &most)
-               ? SIZE_MAX
-               : most;
+    return __builtin_add_overflow(mapped, ends ? request.alignment : 0, &most) ? SIZE_MAX : most;
 }
 
-// The same of a heap with a reserve, which has none, or an allowance.
+// The same of a heap with a reserve, which has none, or an allowance. Where that is limited, what is
+// mapped besides an aligned block would count as well.
 static MALLOW_COLD uintptr_t heap_huge_allowed(struct heap *heap, size_t size, size_t alignment,
                                                bool zeroed) {
     struct os_charge *const allowance = heap->reserve->allowance;
@@ -579,21 +587,27 @@ static MALLOW_COLD uintptr_t heap_huge_allowed(struct heap *heap, size_t size, s
                    ? heap_large_allocate(heap, size, alignment, zeroed)
                    : 0;
     }
-    const size_t most = allowance_mapped_most(heap->shared->os, size, alignment);
+    const struct os *const os = heap->shared->os;
+    const bool limited = atomic_load_explicit(&allowance->limited, memory_order_relaxed) != 0;
+    const struct heap_huge_request request = {.alignment = alignment,
+                                              .zeroed = zeroed,
+                                              .alone = limited && alignment > os->page_bytes};
+    const size_t most = allowance_mapped_most(os, size, request);
     if (most == SIZE_MAX || !heap_allowance_take(heap, most)) {
         return 0;
     }
-    const uintptr_t address = heap_huge_allocate(heap, size, alignment, zeroed);
-    if (address != 0 && huge_of(heap->shared->huges, address) != NULL) {
-        huge_set_allowance(heap->shared->huges, address, allowance, most);
-    } else {
-        os_allowance_release(allowance, most); // none, or a span, which has been charged as such
+    const uintptr_t address = heap_huge_allocate(heap, size, request);
+    if (address == 0) {
+        os_allowance_release(allowance, most);
+        return heap_huge_in_slices(heap, size, alignment, zeroed);
     }
+    huge_set_allowance(heap->shared->huges, address, allowance, most);
     return address;
 }
 
 static uintptr_t heap_allocate_huge(struct heap *heap, size_t size, size_t alignment, bool zeroed) {
-    return likely(heap->reserve == NULL) ? heap_huge_allocate(heap, size, alignment, zeroed)
+    const struct heap_huge_request request = {.alignment = alignment, .zeroed = zeroed};
+    return likely(heap->reserve == NULL) ? heap_huge_allocate(heap, size, request)
                                          : heap_huge_allowed(heap, size, alignment, zeroed);
 }
 
