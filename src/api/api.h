@@ -19,6 +19,7 @@ MALLOW_INTERNAL void *api_malloc_slow(size_t size, struct heap *heap);
 MALLOW_INTERNAL void *api_zalloc_slow(size_t size, struct heap *heap);
 MALLOW_INTERNAL void *api_malloc_aligned_slow(size_t size, size_t alignment);
 MALLOW_INTERNAL void *api_zalloc_aligned_slow(size_t size, size_t alignment);
+MALLOW_INTERNAL int api_posix_memalign_slow(size_t size, size_t alignment, void **block_address);
 // `slab`: heap_fast_slab of the two.
 MALLOW_INTERNAL void api_free_slow(void *block, struct heap *heap, struct slab *slab);
 MALLOW_INTERNAL void api_reallocate_to_none_slow(void *block, struct heap *heap, struct slab *slab);

@@ -67,17 +67,17 @@ void *mw_recalloc_aligned_at(void *block, size_t count, size_t size, size_t alig
 // ---- The standards' forms -----------------------------------------------------------------------
 
 int mw_posix_memalign(void **block_address, size_t alignment, size_t size) {
-    if (alignment < sizeof(void *) || !bits_is_power_of_two(alignment)) {
+    const size_t rounded = (size + alignment - 1) & (0 - alignment); // as in api_malloc_aligned
+    uintptr_t address;
+    if (unlikely(alignment < sizeof(void *) || !bits_is_power_of_two(alignment))) {
         return EINVAL;
     }
-    const int error = errno;
-    void *const block = api_malloc_aligned(size, alignment);
-    errno = error;
-    if (block == NULL) {
-        return ENOMEM;
+    if (likely(rounded - 1 < MALLOW_SMALL_BYTES_MAX &&
+               heap_fast_allocate(heap_current(), rounded, &address))) {
+        *block_address = (void *)address;
+        return 0;
     }
-    *block_address = block;
-    return 0;
+    return api_posix_memalign_slow(size, alignment, block_address);
 }
 
 void *mw_aligned_alloc(size_t alignment, size_t size) {

@@ -63,18 +63,20 @@ MALLOW_INTERNAL MALLOW_COLD void *api_allocate_end(size_t size, struct heap *hea
     return address != 0 ? (void *)address : api_exhausted(size, plain, false);
 }
 
-// A block of slices for a thread without a heap, a few times, while the arena may have to grow for
-// it, which is enough for a call: the next makes the heap. 0: none, or not so.
+// A block that is in no slab for a thread without a heap: a mapping; or slices, a few times, while
+// the arena may have to grow for it. Either is enough for a call: another makes the heap. 0: none,
+// or not so.
 static MALLOW_COLD uintptr_t api_allocate_apart(size_t size, size_t alignment, bool zeroed) {
     struct process *const process = process_ready();
-    if (size > process->shared.large_bytes_max ||
-        alignment > MALLOW_CHUNK_BYTES / 2 || heap_thread.ended != 0 ||
-        heap_thread.apart >= API_APART_MAX || process->shared.reserve != NULL ||
-        arena_is_low(&process->arenas) == ARENA_NOT_LOW ||
+    const bool huge = size > process->shared.large_bytes_max;
+    if (alignment > MALLOW_CHUNK_BYTES / 2 || heap_thread.ended != 0 ||
+        process->shared.reserve != NULL ||
+        (!huge && (heap_thread.apart >= API_APART_MAX ||
+                   arena_is_low(&process->arenas) == ARENA_NOT_LOW)) ||
         atomic_load_explicit(&process->os.charge.events, memory_order_relaxed) != 0) {
         return 0;
     }
-    heap_thread.apart++;
+    heap_thread.apart = (uint8_t)(heap_thread.apart + !huge);
     return heap_allocate_apart(&process->shared, size, alignment, zeroed);
 }
 
@@ -177,6 +179,42 @@ MALLOW_INTERNAL MALLOW_NOINLINE void *api_malloc_aligned_slow(size_t size, size_
 
 MALLOW_INTERNAL MALLOW_NOINLINE void *api_zalloc_aligned_slow(size_t size, size_t alignment) {
     return api_allocate_aligned_slow(size, alignment, true);
+}
+
+// A thread's first call, or one that has been `tried` and for which there is no memory: errno,
+// which that sets, stays as it was.
+static MALLOW_COLD int api_posix_memalign_rest(size_t size, size_t alignment,
+                                               void **block_address, bool tried) {
+    const struct api_layout layout = {alignment, 0};
+    const int error = errno;
+    void *const block = tried ? api_exhausted(size, layout, false)
+                              : api_allocate_first(size, layout, false);
+    if (block == NULL) {
+        errno = error;
+        return ENOMEM;
+    }
+    *block_address = block;
+    return 0;
+}
+
+MALLOW_INTERNAL MALLOW_NOINLINE int api_posix_memalign_slow(size_t size, size_t alignment,
+                                                            void **block_address) {
+    struct heap *const heap = heap_current();
+    if (unlikely(size > (size_t)PTRDIFF_MAX || alignment > (size_t)PTRDIFF_MAX)) {
+        return ENOMEM;
+    }
+    if (unlikely(heap_is_empty(heap))) {
+        return api_posix_memalign_rest(size, alignment, block_address, false);
+    }
+    const uintptr_t address = api_take(heap, size, alignment, false);
+    if (unlikely(heap->attention)) {
+        api_attend(heap);
+    }
+    if (unlikely(address == 0)) {
+        return api_posix_memalign_rest(size, alignment, block_address, true);
+    }
+    *block_address = (void *)address;
+    return 0;
 }
 
 MALLOW_INTERNAL size_t api_page_bytes(void) {

@@ -774,6 +774,8 @@ MALLOW_INTERNAL uintptr_t heap_large_allocate(struct heap *heap, size_t size, si
 // none for that; 0: none without giving something back.
 MALLOW_INTERNAL uintptr_t heap_allocate_apart(struct heap_shared *shared, size_t size,
                                               size_t alignment, bool zeroed);
+MALLOW_INTERNAL uintptr_t heap_large_apart(struct heap_shared *shared, size_t size,
+                                           size_t alignment, bool zeroed); // if it is a large one
 // A zeroed block whose (address + offset) is a multiple of `alignment`, for an offset that is not:
 // the one kind of block that does not begin where its span does.
 MALLOW_INTERNAL uintptr_t heap_allocate_at(struct heap *heap, size_t size, size_t alignment,

@@ -73,15 +73,9 @@ MALLOW_INTERNAL uintptr_t heap_large_allocate(struct heap *heap, size_t size, si
     return span.address;
 }
 
-MALLOW_INTERNAL uintptr_t heap_allocate_apart(struct heap_shared *shared, size_t size,
-                                              size_t alignment, bool zeroed) {
+MALLOW_INTERNAL uintptr_t heap_large_apart(struct heap_shared *shared, size_t size,
+                                           size_t alignment, bool zeroed) {
     const uint64_t entries = os_entries(shared->os);
-    heap_begin_effort();
-    if (size > shared->large_bytes_max) {
-        const struct heap_huge_request request = {.alignment = alignment, .zeroed = zeroed};
-        heap_note_effort(HEAP_EFFORT_HUGE);
-        return heap_huge_try(shared, size, request, OS_CHARGE_SOFT);
-    }
     const unsigned slice_count = large_slices(bits_max(size, 1));
     const unsigned align_slices =
         (unsigned)(bits_max(alignment, MALLOW_SLICE_BYTES) >> MALLOW_SLICE_SHIFT);

@@ -530,6 +530,43 @@ static MALLOW_NOINLINE uintptr_t heap_allocate_first(struct heap *heap, unsigned
                : heap_allocate_in_slab(heap, class_index, NULL, zeroed, true);
 }
 
+// Ends a call that has taken a huge block, and had used `used_bytes` of meta before. What is kept
+// of slices makes way for it; what is owed by then, or because of that, is given by a later call
+// than the one that has had so much to do.
+MALLOW_INLINE void heap_end_huge(struct heap_shared *shared, uint64_t entries, uint64_t used_bytes,
+                                 bool zeroed) {
+    if (likely(heap_thread.first_effort == 0)) { // else a block moves, and what is next makes way
+        const bool due = heap_is_way_due(shared, 0) && !arena_owes(shared->arenas);
+        if (unlikely(due)) {
+            heap_make_way_slow(shared, HEAP_KIND_HUGE);
+        }
+        // Or a record was made, or a node of the map; or pages that are to be cleared were looked
+        // at and cut off.
+        if (unlikely(due || meta_used_bytes(shared->meta) != used_bytes) ||
+            (unlikely(zeroed) && os_entries(shared->os) == entries)) {
+            heap_note_effort(HEAP_EFFORT_LOOK);
+        }
+    }
+    heap_settle(shared, entries);
+}
+
+MALLOW_INTERNAL uintptr_t heap_allocate_apart(struct heap_shared *shared, size_t size,
+                                              size_t alignment, bool zeroed) {
+    heap_begin_effort();
+    if (size <= shared->large_bytes_max) {
+        return heap_large_apart(shared, size, alignment, zeroed);
+    }
+    const uint64_t entries = os_entries(shared->os);
+    const struct heap_huge_request request = {.alignment = alignment, .zeroed = zeroed};
+    const uint64_t used_bytes = meta_used_bytes(shared->meta);
+    const uintptr_t address = heap_huge_try(shared, size, request, OS_CHARGE_SOFT);
+    heap_note_effort(HEAP_EFFORT_HUGE);
+    if (likely(address != 0) && heap_thread.first_effort == 0) {
+        heap_end_huge(shared, entries, used_bytes, zeroed);
+    }
+    return address;
+}
+
 // A huge block for which the kernel has no mapping to spare. An arena grows without one.
 static MALLOW_COLD uintptr_t heap_huge_in_slices(struct heap *heap, size_t size, size_t alignment,
                                                  bool zeroed) {
@@ -554,17 +591,9 @@ static uintptr_t heap_huge_allocate(struct heap *heap, size_t size,
     }
     heap_note_effort(HEAP_EFFORT_HUGE);
     heap_note_growth(heap, plenty);
-    if (unlikely(heap_thread.first != 0)) {
-        return address;
+    if (likely(heap_thread.first == 0)) {
+        heap_end_huge(shared, entries, used_bytes, request.zeroed);
     }
-    if (heap_thread.first_effort == 0) { // else a block moves, and what is next makes way
-        heap_make_way(shared, HEAP_KIND_HUGE);
-        if (unlikely(meta_used_bytes(shared->meta) != used_bytes)) {
-            // A record was made, or a node of the map: what is owed, a later call gives.
-            heap_note_effort(HEAP_EFFORT_LOOK);
-        }
-    }
-    heap_settle(shared, entries);
     return address;
 }
 

@@ -76,6 +76,17 @@ void *counted_aligned(size_t alignment, size_t size) {
     return stamp(block, size);
 }
 
+void *counted_posix(size_t alignment, size_t size) {
+    void *block = NULL;
+    CALLCOST_REQUEST(CALLCOST_BEGIN, CALLCOST_ALIGNED_ALLOC, size);
+    const int error = posix_memalign(&block, alignment, size);
+    CALLCOST_REQUEST(CALLCOST_END, 0, 0);
+    if (error == 0 && ((uintptr_t)block & (alignment - 1)) != 0) {
+        stop("not aligned", alignment);
+    }
+    return stamp(block, size);
+}
+
 void *counted_realloc(void *block, size_t size) {
     size_t before = 0;
     if (block != NULL) {
@@ -292,11 +303,11 @@ static const struct program {
     {"trades", adversary_trades},     {"crowd", adversary_crowd},
     {"posts", adversary_posts},       {"rows", adversary_rows}, // each by itself alone, if it is named
     {"actors", adversary_actors},     // likewise, with several seeds
-    {"mortals", adversary_mortals},   {"helper", adversary_helper},
-    {"leavers", adversary_leavers},
+    {"mortals", adversary_mortals},   {"giants", adversary_giants},
+    {"helper", adversary_helper},     {"leavers", adversary_leavers},
     {"reserve", adversary_reserve}, // in the realtime mode
 };
-enum { PROGRAM_COUNT = sizeof programs / sizeof programs[0], ALL_COUNT = PROGRAM_COUNT - 7 };
+enum { PROGRAM_COUNT = sizeof programs / sizeof programs[0], ALL_COUNT = PROGRAM_COUNT - 8 };
 
 // Before any library's constructor: the first call of the process, which sets the allocator up.
 static void first_call(int count, char **arguments, char **environment) {

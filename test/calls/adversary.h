@@ -23,6 +23,7 @@ void phase(const char *name, bool steady);
 void *counted_malloc(size_t size);
 void *counted_calloc(size_t count, size_t size);
 void *counted_aligned(size_t alignment, size_t size);
+void *counted_posix(size_t alignment, size_t size); // counts as aligned_alloc
 void *counted_realloc(void *block, size_t size);
 void counted_free(void *block);
 
@@ -76,5 +77,6 @@ void adversary_rows(void);
 void adversary_reserve(void);
 void adversary_actors(void);
 void adversary_mortals(void);
+void adversary_giants(void);
 
 #endif

@@ -12,6 +12,7 @@
 #define MIB ((size_t)1 << 20)
 
 enum { ACTORS = 64, GROUPS = 48, GROUP_BLOCKS = 8000, SIZES = 8, BURSTS = 1500, WAYS = 5 };
+enum { WAY_POSIX = WAYS + 1 };
 
 struct group {
     void **blocks;
@@ -25,7 +26,7 @@ struct burst {
     enum burst_kind kind;
     struct group *group;
     size_t count;
-    unsigned call;        // by which blocks are taken; WAYS: any
+    unsigned call;        // by which blocks are taken; WAYS: any; WAY_POSIX: posix_memalign
     size_t alignment;     // at most
     size_t sizes[SIZES];  // in turn, each with up to `spread` more
     size_t size_count;
@@ -59,17 +60,23 @@ static size_t burst_size(const struct burst *burst, size_t i) {
     return burst->sizes[i % burst->size_count] + random_below(burst->spread + 1);
 }
 
+static size_t burst_alignment(const struct burst *burst) {
+    size_t alignment = 16;
+    while (alignment < burst->alignment && random_below(4) != 0) {
+        alignment *= 2;
+    }
+    return alignment;
+}
+
 static void *burst_take(const struct burst *burst, size_t size) {
+    if (burst->call == WAY_POSIX) {
+        return counted_posix(burst_alignment(burst), size);
+    }
     switch (burst->call < WAYS ? burst->call : random_below(WAYS)) {
     case 0:
         return counted_calloc(1, size);
-    case 1: {
-        size_t alignment = 16;
-        while (alignment < burst->alignment && random_below(4) != 0) {
-            alignment *= 2;
-        }
-        return counted_aligned(alignment, size);
-    }
+    case 1:
+        return counted_aligned(burst_alignment(burst), size);
     case 2:
         return counted_realloc(NULL, size);
     default:
@@ -285,5 +292,15 @@ void adversary_mortals(void) {
     for (size_t i = 0; i < play.size_count; i++) {
         play.sizes[i] = random_size(16, last);
     }
+    play_run(&play);
+}
+
+// Mostly huge blocks, the more of the first calls of threads, and of few kinds of call.
+void adversary_giants(void) {
+    phase("actors with huge blocks", false);
+    struct play play = play_draw();
+    play.size_max = random_below(2) == 0 ? 4 * MIB : 32 * MIB;
+    play.lives = random_below(2) == 0 ? play.lives : 1 + random_below(4);
+    play.call = random_below(2) == 0 ? WAY_POSIX : play.call;
     play_run(&play);
 }

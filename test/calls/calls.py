@@ -49,6 +49,8 @@ ACTORS = (1, 9, 18, 23, 24, 33, 37, 40, 41, 54, 144, 181, 220, 249, 304, 323, 32
 LEAVERS = (2,)
 # And of "mortals".
 MORTALS = (28, 31, 32, 64, 116, 166, 251, 344)
+# And of "giants".
+GIANTS = (9, 21, 22, 41, 46, 70)
 
 # Programs that were written without the tool: their calls are bracketed by a library in front.
 PYTHON = """
@@ -183,6 +185,7 @@ def check(arguments):
         runs += [([], seed) for seed in ORDERS]
         runs += [(["actors"], seed) for seed in ACTORS]
         runs += [(["mortals"], seed) for seed in MORTALS]
+        runs += [(["giants"], seed) for seed in GIANTS]
         runs += [(["leavers"], seed) for seed in LEAVERS]
         for arguments.program, arguments.seed in runs:
             faults += check_limits(adversary(arguments, arguments.allocators[0][1])[0])

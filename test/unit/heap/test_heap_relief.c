@@ -331,7 +331,7 @@ CASE(what_is_needed_at_most_is_known_where_slices_are_committed_ahead) {
 
 CASE(a_program_that_goes_on_as_it_did_gives_nothing_back) {
     leave_dirty(8 * MIB);
-    for (unsigned i = 0; i < 300; i++) {
+    for (unsigned i = 0; i < 600; i++) {
         const uintptr_t block = take(3 * MIB);
         leave_dirty(4 * MIB);
         give(block);
