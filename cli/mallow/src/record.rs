@@ -10,7 +10,7 @@ use std::process;
 
 use clap::{Arg, ArgMatches, Command};
 use mallow_measure::table::{self, Table};
-use mallow_measure::{elf, library, output};
+use mallow_measure::{elf, inherited, library, output};
 
 use crate::trace::{Trace, HEADER_BYTES};
 use crate::{command_argument, given_command, Failure, EXIT_CODES};
@@ -200,7 +200,7 @@ pub fn main(matches: &ArgMatches) -> Result<u8, Failure> {
             Ok(())
         });
     }
-    let status = command.status().map_err(|error| {
+    let status = inherited::hand_on(&mut command).status().map_err(|error| {
         Failure::with_code(
             126,
             format!("cannot execute '{}': {error}", program.display()),

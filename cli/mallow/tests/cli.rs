@@ -3,6 +3,7 @@
 //! one does, so that every verdict can be provoked.
 
 use std::fs;
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::sync::OnceLock;
@@ -335,6 +336,79 @@ fn check_leaves_interrupts_ignored_where_it_was_told_to() {
         .output()
         .unwrap();
     assert_eq!(code(&output), 5, "{}", said(&output));
+}
+
+/// The tool with these signals ignored, and blocked, when it begins.
+fn mallow_with(ignored: &'static [i32], blocked: &'static [i32], arguments: &[&str]) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_mallow"));
+    command
+        .args(arguments)
+        .env("MALLOW_LIB", stand_in())
+        .env_remove("LD_PRELOAD");
+    // SAFETY: only async-signal-safe calls, on a set of its own.
+    unsafe {
+        command.pre_exec(move || {
+            let mut set = std::mem::zeroed();
+            libc::sigemptyset(&mut set);
+            blocked.iter().for_each(|&signal| {
+                libc::sigaddset(&mut set, signal);
+            });
+            libc::sigprocmask(libc::SIG_BLOCK, &set, std::ptr::null_mut());
+            ignored.iter().for_each(|&signal| {
+                libc::signal(signal, libc::SIG_IGN);
+            });
+            Ok(())
+        })
+    };
+    command.output().unwrap()
+}
+
+#[test]
+fn a_command_ignores_and_blocks_what_the_tool_was_started_with() {
+    // As services of systemd have SIGPIPE, and children of some supervisors SIGCHLD.
+    let ignored = &[libc::SIGPIPE, libc::SIGCHLD];
+    let odd = "[13579bdf]";
+    let both = format!("^SigIgn:.*{odd}{odd}[0-9a-f][0-9a-f][0-9a-f]$");
+    let none = "^SigIgn:.*[02468ace][02468ace][0-9a-f][0-9a-f][0-9a-f]$";
+    let blocked = "^SigBlk:.*6[0-9a-f][0-9a-f][0-9a-f]$"; // 14 and 15
+    let job = |pattern: &str, tool: &[&str]| -> Vec<String> {
+        let grep = ["--", "grep", "-q", pattern, "/proc/self/status"];
+        [tool, &grep]
+            .concat()
+            .iter()
+            .map(|w| w.to_string())
+            .collect()
+    };
+    let compare = ["compare", "-q", "-n", "1", "--with", "glibc", "--no-mallow"];
+    for tool in [&["run"][..], &["check"], &compare] {
+        for (ignored, held, pattern) in [
+            (&ignored[..], &[][..], both.as_str()),
+            (&[], &[], none),
+            (&[], &[libc::SIGALRM, libc::SIGTERM], blocked),
+        ] {
+            let words = job(pattern, tool);
+            let words: Vec<&str> = words.iter().map(String::as_str).collect();
+            let output = mallow_with(ignored, held, &words);
+            assert_eq!(code(&output), 0, "{words:?}: {}", said(&output));
+        }
+    }
+}
+
+#[test]
+fn a_time_limit_holds_where_its_signal_is_blocked() {
+    let job = [
+        "--timeout",
+        "0.2",
+        "--no-mallow",
+        "--with",
+        "glibc",
+        "-n",
+        "1",
+    ];
+    let words = [&["compare", "-q"], &job[..], &["--", "sleep", "20"]].concat();
+    let output = mallow_with(&[], &[libc::SIGALRM], &words);
+    let printed = printed(&output);
+    assert!(printed.contains("timed out"), "{printed}{}", said(&output));
 }
 
 #[test]

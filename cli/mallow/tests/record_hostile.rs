@@ -391,3 +391,18 @@ fn an_ignored_interrupt_stays_ignored() {
     assert_eq!(output.status.code(), Some(0), "{output:?}");
     assert_eq!(output.stdout, b"on\n");
 }
+
+/// A service manager's SIGPIPE, say; and the end of a command is seen though SIGCHLD is ignored.
+#[test]
+fn other_ignored_signals_stay_ignored() {
+    let prefix = scratch().join("ignored-others");
+    let script = format!(
+        "trap '' PIPE CHLD; exec {} record -o {} --recorder {} -- sh -c 'kill -PIPE $$; echo on; exit 3'",
+        env!("CARGO_BIN_EXE_mallow"),
+        prefix.display(),
+        recorder().display()
+    );
+    let output = Command::new("sh").args(["-c", &script]).output().unwrap();
+    assert_eq!(output.status.code(), Some(3), "{output:?}");
+    assert_eq!(output.stdout, b"on\n");
+}

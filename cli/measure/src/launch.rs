@@ -13,6 +13,7 @@ use std::process::{Command, Stdio};
 
 use serde::{Deserialize, Serialize};
 
+use crate::inherited;
 use crate::launcher::launch;
 pub use crate::measured::{Ending, Measured};
 
@@ -49,7 +50,8 @@ pub struct Request {
 pub fn run(request: &Request) -> io::Result<Measured> {
     let (reader, writer) = pipe()?;
     let text = serde_json::to_string(request)?;
-    let mut child = Command::new(std::env::current_exe()?)
+    let mut launcher = Command::new(std::env::current_exe()?);
+    let mut child = inherited::hand_on(&mut launcher)
         .arg(LAUNCHER_ARGUMENT)
         .arg(writer.as_raw_fd().to_string())
         .args(in_parts(&text))

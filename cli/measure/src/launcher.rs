@@ -13,6 +13,7 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
 use std::time::Instant;
 
+use crate::inherited;
 use crate::launch::{pipe, Request, SAVED_PRELOAD};
 use crate::measured::{Ending, Measured};
 
@@ -36,11 +37,16 @@ extern "C" fn on_signal(number: libc::c_int) {
     }
 }
 
-/// What the command is to do at SIGINT and SIGQUIT: as usual, but what we were told if it is a user's.
-type Interrupts = [(libc::c_int, libc::sighandler_t); 2];
+/// What the command is to do at SIGINT and SIGQUIT: as usual, but what we were told if it is a user's;
+/// and the signals that are blocked for it, as they were for us.
+struct Signals {
+    interrupts: [(libc::c_int, libc::sighandler_t); 2],
+    blocked: libc::sigset_t,
+}
 
-fn install_handlers(request: &Request) -> Interrupts {
+fn install_handlers(request: &Request) -> Signals {
     let mut interrupts = [libc::SIGINT, libc::SIGQUIT].map(|signal| (signal, libc::SIG_DFL));
+    let blocked = unblock(&[libc::SIGALRM, libc::SIGINT, libc::SIGTERM]);
     // SAFETY: a plain handler without SA_RESTART, so that waiting is interrupted; the parent's death
     // is reported as SIGTERM.
     unsafe {
@@ -56,7 +62,24 @@ fn install_handlers(request: &Request) -> Interrupts {
         }
         libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGTERM);
     }
-    interrupts
+    Signals {
+        interrupts,
+        blocked,
+    }
+}
+
+/// Lets these come, or no time limit would end anything; what was blocked before.
+fn unblock(signals: &[libc::c_int]) -> libc::sigset_t {
+    // SAFETY: both sets are ours.
+    unsafe {
+        let (mut wanted, mut before) = (std::mem::zeroed(), std::mem::zeroed());
+        libc::sigemptyset(&mut wanted);
+        for &signal in signals {
+            libc::sigaddset(&mut wanted, signal);
+        }
+        libc::sigprocmask(libc::SIG_UNBLOCK, &wanted, &mut before);
+        before
+    }
 }
 
 fn start_timer(seconds: f64) {
@@ -154,16 +177,17 @@ fn prepare(request: &Request) -> io::Result<Prepared> {
 /// Runs in the child; only async-signal-safe calls. Reports errno through the pipe if exec fails.
 unsafe fn child(
     prepared: &Prepared,
-    interrupts: &Interrupts,
+    signals: &Signals,
     argv: &[*const libc::c_char],
     envp: &[*const libc::c_char],
     report: RawFd,
 ) -> ! {
     let steps = || -> bool {
-        libc::signal(libc::SIGPIPE, libc::SIG_DFL);
-        for (signal, disposition) in interrupts {
-            libc::signal(*signal, *disposition);
+        inherited::restore();
+        for (signal, disposition) in signals.interrupts {
+            libc::signal(signal, disposition);
         }
+        libc::sigprocmask(libc::SIG_SETMASK, &signals.blocked, std::ptr::null_mut());
         if let Some(streams) = &prepared.streams {
             libc::setpgid(0, 0);
             for (target, stream) in streams.iter().enumerate() {
@@ -207,20 +231,12 @@ pub fn launch(request: &Request) -> io::Result<Measured> {
     let (error_reader, error_writer) = pipe()?;
     // SAFETY: closes on exec, so that reading it ends when the command has started.
     unsafe { libc::fcntl(error_writer.as_raw_fd(), libc::F_SETFD, libc::FD_CLOEXEC) };
-    let interrupts = install_handlers(request);
+    let signals = install_handlers(request);
     let start = Instant::now();
     // SAFETY: this process has one thread; the child calls async-signal-safe functions only.
     let pid = match unsafe { libc::fork() } {
         -1 => return Err(io::Error::last_os_error()),
-        0 => unsafe {
-            child(
-                &prepared,
-                &interrupts,
-                &argv,
-                &envp,
-                error_writer.as_raw_fd(),
-            )
-        },
+        0 => unsafe { child(&prepared, &signals, &argv, &envp, error_writer.as_raw_fd()) },
         pid => pid,
     };
     CHILD_GROUP.store(pid, Ordering::SeqCst);
