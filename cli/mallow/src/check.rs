@@ -12,6 +12,7 @@ use clap::{Arg, ArgAction, ArgMatches, Command};
 use mallow_measure::elf::{self, Obstacle};
 use mallow_measure::launch::{self, Ending, Measured, Request};
 use mallow_measure::library;
+use mallow_measure::output;
 use mallow_measure::session::Scratch;
 use mallow_measure::table::{self, Table};
 use serde::{Deserialize, Serialize};
@@ -88,6 +89,11 @@ impl Report {
             })
     }
 
+    /// For a terminal: the name of a file may have anything in it.
+    fn program(&self) -> String {
+        output::printable(&self.exe)
+    }
+
     fn bound(&self) -> String {
         let bound = self.symbols.values().filter(|ours| **ours).count();
         format!("{bound} of {}", self.symbols.len())
@@ -157,7 +163,7 @@ pub fn main(matches: &ArgMatches) -> Result<u8, Failure> {
             "process {} ({}) ended without exit handlers and so without a report; it is proved by its \
              memory map: libmallow.so was loaded, first in the order of symbols",
             measured.pid,
-            shown.display()
+            output::printable(&shown.to_string_lossy())
         )
     });
     let verdict = Verdict {
@@ -250,12 +256,12 @@ fn has_report(measured: &Measured, reports: &[Report]) -> bool {
         .any(|report| report.pid == i64::from(measured.pid))
 }
 
-/// A program may end without exit handlers, as shells do, and so without a report. Then this must do:
+/// A program may end without exit handlers, as shells do, or by a signal, and so without a report. Then this must do:
 /// the library was mapped at its end, and it was first in the loader's order of symbols.
 fn bound_by_map(measured: &Measured, obstacles: &[Obstacle]) -> bool {
     measured.mapped == Some(true)
         && obstacles.is_empty()
-        && matches!(measured.ending, Ending::Exit(_))
+        && matches!(measured.ending, Ending::Exit(_) | Ending::Signal(_))
 }
 
 /// Why mallow was not active; empty if it was.
@@ -273,7 +279,7 @@ fn judge(measured: &Measured, reports: &[Report], obstacles: &[Obstacle]) -> Vec
         let own = obstacles
             .iter()
             .find(|o| matches!(o, Obstacle::OwnMalloc(_)));
-        let mut text = format!("process {} ({})", report.pid, report.exe);
+        let mut text = format!("process {} ({})", report.pid, report.program());
         if missing.is_empty() {
             text.push_str(": a block from malloc is not mallow's");
         } else {
@@ -326,7 +332,7 @@ fn every_process(processes: &[Report]) -> Table {
     for report in processes {
         table.row([
             report.pid.to_string(),
-            report.exe.clone(),
+            report.program(),
             report.bound(),
             report.owned().to_string(),
             table::count(report.live("count")),
@@ -362,7 +368,7 @@ fn every_program(processes: &[Report]) -> Table {
     ]);
     for (report, count, peak) in groups {
         table.row([
-            report.exe.clone(),
+            report.program(),
             count.to_string(),
             report.bound(),
             report.owned().to_string(),
@@ -465,6 +471,7 @@ mod tests {
         let own = [Obstacle::OwnMalloc("/bin/x".into())];
         assert!(why(Ending::Exit(0), Some(true), &own)[0].contains("no report"));
         assert!(why(Ending::Signal(9), None, &[])[0].contains("SIGKILL"));
+        assert!(why(Ending::Signal(6), Some(true), &[]).is_empty());
         let fixed = [Obstacle::Static("/bin/x".into())];
         assert!(why(Ending::Exit(0), Some(false), &fixed)[0].contains("statically linked"));
     }
