@@ -2,11 +2,13 @@
 //! `mallow record`: the command with the recorder preloaded; a trace file a process.
 
 use std::fs::{self, OpenOptions};
+use std::io;
 use std::os::fd::AsRawFd;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::{Path, PathBuf};
-use std::process;
+use std::process::{self, ExitStatus};
+use std::sync::atomic::{AtomicI32, Ordering};
 
 use clap::{Arg, ArgMatches, Command};
 use mallow_measure::table::{self, Table};
@@ -164,6 +166,55 @@ fn summary(found: &[PathBuf]) -> String {
     table.render() + &cut.concat()
 }
 
+/// The command, for as long as it runs.
+static COMMAND: AtomicI32 = AtomicI32::new(0);
+
+/// What ends a program, or tells it something: whoever knows only us means the command.
+const PASSED_ON: [libc::c_int; 4] = [libc::SIGTERM, libc::SIGHUP, libc::SIGUSR1, libc::SIGUSR2];
+
+extern "C" fn pass_on(signal: libc::c_int) {
+    let command = COMMAND.load(Ordering::SeqCst);
+    if command > 0 {
+        // SAFETY: may be called in a handler.
+        unsafe { libc::kill(command, signal) };
+    }
+}
+
+/// Runs the command to its end, and passes signals on to it.
+fn run(command: &mut process::Command) -> io::Result<ExitStatus> {
+    // Held back until there is somebody to pass them on to. What we were told to ignore stays ignored, and
+    // is so for the command; an exec sets handlers back.
+    // SAFETY: dispositions and masks of this process, and in the child before its exec.
+    let before = unsafe {
+        let (mut held, mut before) = (std::mem::zeroed(), std::mem::zeroed());
+        libc::sigemptyset(&mut held);
+        PASSED_ON.iter().for_each(|&signal| {
+            libc::sigaddset(&mut held, signal);
+        });
+        libc::sigprocmask(libc::SIG_BLOCK, &held, &mut before);
+        for signal in PASSED_ON {
+            let handler = pass_on as extern "C" fn(libc::c_int);
+            if libc::signal(signal, handler as usize) == libc::SIG_IGN {
+                libc::signal(signal, libc::SIG_IGN);
+            }
+        }
+        command.pre_exec(move || {
+            libc::sigprocmask(libc::SIG_SETMASK, &before, std::ptr::null_mut());
+            Ok(())
+        });
+        before
+    };
+    let started = command.spawn();
+    if let Ok(child) = &started {
+        COMMAND.store(child.id() as i32, Ordering::SeqCst);
+    }
+    // SAFETY: as above.
+    unsafe { libc::sigprocmask(libc::SIG_SETMASK, &before, std::ptr::null_mut()) };
+    let status = started?.wait();
+    COMMAND.store(0, Ordering::SeqCst);
+    status
+}
+
 /// Runs the command, waits for it, and says on stderr what was recorded.
 pub fn main(matches: &ArgMatches) -> Result<u8, Failure> {
     let (program, words) = given_command(matches)?;
@@ -200,7 +251,7 @@ pub fn main(matches: &ArgMatches) -> Result<u8, Failure> {
             Ok(())
         });
     }
-    let status = inherited::hand_on(&mut command).status().map_err(|error| {
+    let status = run(inherited::hand_on(&mut command)).map_err(|error| {
         Failure::with_code(
             126,
             format!("cannot execute '{}': {error}", program.display()),

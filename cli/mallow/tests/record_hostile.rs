@@ -5,7 +5,7 @@
 mod recording;
 
 use std::fs;
-use std::process::Command;
+use std::process::{Command, Stdio};
 
 use recording::{mallow, program, record, recorder, scratch, Recorded};
 
@@ -405,4 +405,43 @@ fn other_ignored_signals_stay_ignored() {
     let output = Command::new("sh").args(["-c", &script]).output().unwrap();
     assert_eq!(output.status.code(), Some(3), "{output:?}");
     assert_eq!(output.stdout, b"on\n");
+}
+
+/// Who ends the recorder by its number, as a supervisor does, ends the command, which may clear up.
+#[test]
+fn a_signal_to_the_recorder_is_the_commands() {
+    let ready = scratch().join("passed-on-ready");
+    let prefix = scratch().join("passed-on");
+    let script = format!(
+        "trap 'echo cleared; exit 7' TERM; : >{}; while :; do sleep 0.01; done",
+        ready.display()
+    );
+    let mut words = vec!["record", "-o", prefix.to_str().unwrap()];
+    words.extend([
+        "--recorder",
+        recorder().to_str().unwrap(),
+        "--",
+        "sh",
+        "-c",
+        &script,
+    ]);
+    let tool = Command::new(env!("CARGO_BIN_EXE_mallow"))
+        .args(&words)
+        .env_remove("LD_PRELOAD")
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    while !ready.exists() {
+        std::thread::sleep(std::time::Duration::from_millis(5));
+    }
+    // SAFETY: a child of ours.
+    unsafe { libc::kill(tool.id() as i32, libc::SIGTERM) };
+    let output = tool.wait_with_output().unwrap();
+    assert_eq!(output.status.code(), Some(7), "{output:?}");
+    assert_eq!(output.stdout, b"cleared\n");
+    assert!(
+        String::from_utf8_lossy(&output.stderr).contains("most live"),
+        "{output:?}"
+    );
 }
