@@ -195,6 +195,12 @@ impl Filter {
 }
 
 fn live_at_end(path: &Path) -> Result<HashMap<u64, u64>, Failure> {
+    if !path.is_file() {
+        return Err(Failure::usage(format!(
+            "option --live: the trace is read twice, and {} is no file",
+            path.display()
+        )));
+    }
     let mut live = HashMap::new();
     for event in Trace::open(path).map_err(Failure::tool)? {
         Row::of(&event.map_err(Failure::tool)?, &mut live);

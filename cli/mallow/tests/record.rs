@@ -488,6 +488,18 @@ fn filters_leave_the_records_that_meet_all_of_them() {
     let smaller = ["--live", "--min-size", "80000", "--max-size", "80050"];
     assert_eq!(wanted(&smaller), ["allocate 80002"]);
     assert_eq!(wanted(&["--only", "refused"]).len(), 1);
+    // What a pipe brings can be read once.
+    for (option, code, words) in [("--csv", 0, ""), ("--live", 2, "read twice")] {
+        let script = format!("cat \"$1\" | \"$0\" trace {option} /dev/stdin");
+        let piped = Command::new("sh")
+            .args(["-c", &script, env!("CARGO_BIN_EXE_mallow")])
+            .arg(&path)
+            .output()
+            .unwrap();
+        assert_eq!(piped.status.code(), Some(code), "{piped:?}");
+        let said = String::from_utf8_lossy(&piped.stderr);
+        assert!(said.contains(words), "{said}");
+    }
     let text = mallow(&[
         "trace",
         path.to_str().unwrap(),
