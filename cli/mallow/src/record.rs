@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 //! `mallow record`: the command with the recorder preloaded; a trace file a process.
 
+use std::ffi::OsString;
 use std::fs::{self, OpenOptions};
 use std::io;
 use std::os::fd::AsRawFd;
@@ -12,7 +13,7 @@ use std::sync::atomic::{AtomicI32, Ordering};
 
 use clap::{Arg, ArgMatches, Command};
 use mallow_measure::table::{self, Table};
-use mallow_measure::{elf, inherited, library, output};
+use mallow_measure::{elf, exec, inherited, library, output};
 
 use crate::trace::{Trace, HEADER_BYTES};
 use crate::{command_argument, given_command, Failure, EXIT_CODES};
@@ -181,7 +182,11 @@ extern "C" fn pass_on(signal: libc::c_int) {
 }
 
 /// Runs the command to its end, and passes signals on to it.
-fn run(command: &mut process::Command) -> io::Result<ExitStatus> {
+fn run(
+    command: &mut process::Command,
+    program: &Path,
+    words: &[OsString],
+) -> io::Result<ExitStatus> {
     // Held back until there is somebody to pass them on to. What we were told to ignore stays ignored, and
     // is so for the command; an exec sets handlers back.
     // SAFETY: dispositions and masks of this process, and in the child before its exec.
@@ -204,7 +209,7 @@ fn run(command: &mut process::Command) -> io::Result<ExitStatus> {
         });
         before
     };
-    let started = command.spawn();
+    let started = exec::never_as_script(command, program, words).and_then(process::Command::spawn);
     if let Ok(child) = &started {
         COMMAND.store(child.id() as i32, Ordering::SeqCst);
     }
@@ -251,7 +256,7 @@ pub fn main(matches: &ArgMatches) -> Result<u8, Failure> {
             Ok(())
         });
     }
-    let status = run(inherited::hand_on(&mut command)).map_err(|error| {
+    let status = run(inherited::hand_on(&mut command), &program, &words).map_err(|error| {
         Failure::with_code(
             126,
             format!("cannot execute '{}': {error}", program.display()),

@@ -5,7 +5,7 @@ use std::os::unix::process::CommandExt;
 use std::process;
 
 use clap::{ArgMatches, Command};
-use mallow_measure::{elf, inherited, library};
+use mallow_measure::{elf, exec, inherited, library};
 
 use crate::{command_argument, given_command, lib_argument, options, Failure, EXIT_CODES};
 
@@ -42,7 +42,11 @@ pub fn main(matches: &ArgMatches) -> Result<u8, Failure> {
     for name in library::TOOL_VARIABLES {
         command.env_remove(name);
     }
-    let error = inherited::hand_on(&mut command).exec();
+    let started = exec::never_as_script(inherited::hand_on(&mut command), &program, &words);
+    let error = match started {
+        Ok(command) => command.exec(),
+        Err(error) => error,
+    };
     Err(Failure::with_code(
         126,
         format!("cannot execute '{}': {error}", program.display()),

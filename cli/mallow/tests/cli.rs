@@ -3,6 +3,7 @@
 //! one does, so that every verdict can be provoked.
 
 use std::fs;
+use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
@@ -351,6 +352,56 @@ fn check_leaves_interrupts_ignored_where_it_was_told_to() {
         .output()
         .unwrap();
     assert_eq!(code(&output), 5, "{}", said(&output));
+}
+
+/// A program for another machine is no script, though libc has a shell read what the kernel does not
+/// know; a script without `#!` is one.
+#[test]
+fn what_cannot_be_executed_is_not_given_to_a_shell_unless_it_is_a_script() {
+    let mut bytes = fs::read("/proc/self/exe").unwrap();
+    bytes.truncate(4096);
+    bytes[18..20].copy_from_slice(&[0xff, 0xff]); // e_machine
+    bytes[64..].fill(b'\n');
+    bytes.extend_from_slice(b"echo read by a shell\n");
+    let other = scratch().join("other-machine");
+    fs::write(&other, bytes).unwrap();
+    let script = scratch().join("script-without-a-line");
+    fs::write(&script, "echo read by a shell; exit 3\n").unwrap();
+    let recorder = scratch().join("mallow-record.so");
+    let recorder = compile_recorder(&recorder);
+    let prefix = scratch().join("not-a-script");
+    let record = [
+        "record",
+        "-o",
+        prefix.to_str().unwrap(),
+        "--recorder",
+        recorder,
+    ];
+    for file in [&other, &script] {
+        fs::set_permissions(file, fs::Permissions::from_mode(0o755)).unwrap();
+    }
+    for tool in [&["run"][..], &["check"], &record] {
+        let output = mallow(&[tool, &["--", other.to_str().unwrap()]].concat());
+        assert_eq!(code(&output), 126, "{tool:?}: {}", said(&output));
+        assert!(
+            said(&output).contains("Exec format error"),
+            "{}",
+            said(&output)
+        );
+        let output = mallow(&[tool, &["--", script.to_str().unwrap()]].concat());
+        assert_eq!(code(&output), 3, "{tool:?}: {}", said(&output));
+        assert_eq!(printed(&output), "read by a shell\n");
+    }
+}
+
+fn compile_recorder(out: &Path) -> &str {
+    let source = "void mw_record_note_v1(unsigned kind, const char *text) {}";
+    compile(
+        out.file_name().unwrap().to_str().unwrap(),
+        source,
+        &["-shared", "-fPIC"],
+    );
+    out.to_str().unwrap()
 }
 
 /// The tool with these signals ignored, and blocked, when it begins.

@@ -13,6 +13,7 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
 use std::time::Instant;
 
+use crate::exec::{exec, is_program};
 use crate::inherited;
 use crate::launch::{pipe, Request, SAVED_PRELOAD};
 use crate::measured::{Ending, Measured};
@@ -105,6 +106,7 @@ struct Prepared {
     directory: Option<CString>,
     streams: Option<[OwnedFd; 3]>,
     traced: bool,
+    is_program: bool,
 }
 
 fn c_string(bytes: Vec<u8>) -> io::Result<CString> {
@@ -171,6 +173,7 @@ fn prepare(request: &Request) -> io::Result<Prepared> {
         },
         streams,
         traced: !request.expect_mapped.is_empty(),
+        is_program: is_program(request.command[0].as_ref()),
     })
 }
 
@@ -204,7 +207,8 @@ unsafe fn child(
         if prepared.traced {
             libc::ptrace(libc::PTRACE_TRACEME, 0, 0, 0);
         }
-        libc::execve(argv[0], argv.as_ptr(), envp.as_ptr());
+        let path = prepared.arguments[0].as_c_str();
+        exec(prepared.is_program, path, argv.as_ptr(), envp.as_ptr());
         false
     };
     steps();

@@ -5,6 +5,7 @@
 pub mod allocators;
 pub mod chart;
 pub mod elf;
+pub mod exec;
 pub mod inherited;
 mod known;
 pub mod launch;
