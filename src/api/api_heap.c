@@ -189,8 +189,10 @@ static void api_heap_attend(struct heap_own *own, uint64_t entries) {
         own->heap->attention = false;
         (void)process_attend(process); // a heartbeat comes with growth alone
     }
-    heap_settle(own->shared, entries);
-    process_poll(process, entries, true);
+    if (likely(heap_thread.first_effort == 0)) { // else a block moves, which does that but once
+        heap_settle(own->shared, entries);
+        process_poll(process, entries, true);
+    }
 }
 
 MALLOW_INTERNAL void api_heap_attend_resized(struct heap_own *own, uint64_t entries) {

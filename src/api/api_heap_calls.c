@@ -91,8 +91,29 @@ static void *calls_allocate(struct mw_heap *heap, struct calls_wish wish) {
                : api_heap_allocate(api_own(heap), wish.size, wish.alignment, wish.zeroed);
 }
 
+// Frees a block that has been copied. Where the heap grows, a call that has taken its system call,
+// or slices, leaves to later ones what can wait of that: a mapping, and what is owed.
+static void calls_free_moved(struct mw_heap *heap, const struct heap_block *found, void *block,
+                             uint64_t entries) {
+    const struct heap_own *const own = api_own(heap);
+    struct huge_set *const huges = own->shared->huges;
+    if (!heap_own_grows(own) ||
+        (heap_thread.effort < HEAP_EFFORT_SPAN && os_entries(own->shared->os) == entries)) {
+        mw_heap_free(heap, block);
+        return;
+    }
+    if (found->kind == HEAP_BLOCK_HUGE && huge_may_put_off(huges) &&
+        huge_put_off(huges, found->huge, (uintptr_t)block)) {
+        return;
+    }
+    const enum heap_effort effort = heap_move_effort(found->kind);
+    heap_begin_move(effort);
+    mw_heap_free(heap, block);
+    heap_end_move(effort);
+}
+
 static void *calls_move(struct mw_heap *heap, const struct heap_block *found, void *block,
-                        struct calls_wish wish) {
+                        struct calls_wish wish, uint64_t entries) {
     struct heap_own *const own = api_own(heap);
     const uint32_t last_status = own->last_status;
     const uint64_t refused_count = own->refused_count;
@@ -104,7 +125,7 @@ static void *calls_move(struct mw_heap *heap, const struct heap_block *found, vo
     const bool late = heap_thread.effort <= HEAP_EFFORT_LOOK && heap_is_late(own->heap);
     if (moved != NULL) {
         memcpy(moved, block, bits_min(found->usable_bytes, wish.size));
-        mw_heap_free(heap, block);
+        calls_free_moved(heap, found, block, entries);
     }
     if (unlikely(late)) {
         heap_collect_late(own->heap, MALLOW_CALL_WORK - 1);
@@ -142,7 +163,7 @@ static void *calls_resize(struct mw_heap *heap, void *block, struct calls_wish w
     heap_begin_effort();
     void *const kept = calls_keep(own, &found, block, wish);
     if (kept == NULL) {
-        return calls_move(heap, &found, block, wish);
+        return calls_move(heap, &found, block, wish, entries);
     }
     if (wish.zeroed) {
         const size_t after = api_usable_size(kept, "realloc");

@@ -78,5 +78,6 @@ void adversary_reserve(void);
 void adversary_actors(void);
 void adversary_mortals(void);
 void adversary_giants(void);
+void adversary_tenants(void);
 
 #endif

@@ -34,6 +34,8 @@ SYSTEM_CALLS_MAX = {"malloc": 1, "calloc": 1, "realloc": 1, "aligned_alloc": 1, 
 if tuple(map(int, re.findall(r"\d+", os.uname().release)[:2])) < (6, 17):
     INSTRUCTIONS_MAX = {"malloc": 1_300, "calloc": 1_300, "realloc": 1_400, "aligned_alloc": 1_300, "free": 1_250}
     SYSTEM_CALLS_MAX |= {"malloc": 2, "aligned_alloc": 2, "realloc": 2}
+# Of heaps by API that grow.
+TENANTS_MAX = {"malloc": 1_250, "realloc": 1_900, "free": 1_000}
 # The call that starts the background thread blocks signals and lets them through again.
 SYSTEM_CALLS_START_MAX = 3
 SYSTEM_CALLS_STEADY_MAX = 0
@@ -189,6 +191,7 @@ def check(arguments):
         runs += [(["leavers"], seed) for seed in LEAVERS]
         for arguments.program, arguments.seed in runs:
             faults += check_limits(adversary(arguments, arguments.allocators[0][1])[0])
+        faults += check_tenants(arguments)
         faults += check_helper(arguments)
         faults += check_realtime(arguments)
         for command in WRITTEN_WITHOUT:
@@ -199,11 +202,12 @@ def check(arguments):
     return 1 if faults else 0
 
 
-def check_limits(figures, system_calls_max=None):
+def check_limits(figures, system_calls_max=None, instructions_max=None):
     system_calls_max = system_calls_max or SYSTEM_CALLS_MAX
+    instructions_max = instructions_max or INSTRUCTIONS_MAX
     faults = []
     for operation in CALLS:
-        for key, limit in (("max_instructions", INSTRUCTIONS_MAX), ("max_system_calls", system_calls_max)):
+        for key, limit in (("max_instructions", instructions_max), ("max_system_calls", system_calls_max)):
             record, phase = worst(figures, operation, key)
             if record is None:
                 continue
@@ -222,6 +226,14 @@ def check_helper(arguments):
     figures, said = run(arguments.directory, arguments.allocators[0][1], program, (), arguments.set)
     faults = check_limits(figures, dict.fromkeys(CALLS, SYSTEM_CALLS_START_MAX))
     return faults + ([] if "helper: 2 threads" in said else ["the background thread has not started"])
+
+
+def check_tenants(arguments):
+    """Heaps by API that grow, whose calls have bounds of their own (docs/decisions/0043)."""
+    print("heaps by API:")
+    program = [str(arguments.directory / "adversary"), "tenants"]
+    figures, _ = run(arguments.directory, arguments.allocators[0][1], program, (), arguments.set)
+    return check_limits(figures, None, TENANTS_MAX)
 
 
 def check_realtime(arguments):

@@ -41,7 +41,8 @@ endforeach()
 
 mallow_program(adversary calls/adversary.c calls/adversary_small.c calls/adversary_thread.c
                calls/adversary_large.c calls/adversary_mixed.c calls/adversary_posts.c
-               calls/adversary_actors.c)
+               calls/adversary_actors.c calls/adversary_tenants.c)
+target_include_directories(adversary PRIVATE ${PROJECT_SOURCE_DIR}/include)
 mallow_program(callcost_self calls/callcost_self.c)
 # In front of an allocator, for programs that were written without callcost.
 add_library(callcost_preload SHARED calls/callcost_preload.c)
