@@ -104,7 +104,7 @@ MALLOW_INTERNAL uintptr_t heap_allocate_at(struct heap *heap, size_t size, size_
             return 0; // it has no such
         }
         const uint64_t entries = os_entries(shared->os);
-        const struct heap_huge_request request = {alignment, offset, true, false};
+        const struct heap_huge_request request = {alignment, offset, HUGE_ZEROED};
         uintptr_t address = heap_huge_try(shared, size, request, OS_CHARGE_SOFT);
         const bool plenty = address != 0;
         if (unlikely(!plenty)) {

@@ -230,10 +230,9 @@ MALLOW_INTERNAL MALLOW_COLD uintptr_t heap_huge_short(struct heap *heap, size_t 
 MALLOW_INTERNAL uintptr_t heap_huge_try(struct heap_shared *shared, size_t size,
                                         struct heap_huge_request request,
                                         enum os_charge_level level) {
-    const enum huge_use use = request.alone                   ? HUGE_ALONE
-                              : request.zeroed                ? HUGE_ZEROED
-                              : heap_thread.first_effort == 0 ? HUGE_ANY
-                                                              : HUGE_GROWN; // a block moves
+    const enum huge_use use = request.use != HUGE_ANY || heap_thread.first_effort == 0
+                                  ? request.use
+                                  : HUGE_GROWN; // a block moves
     return request.offset == 0
                ? huge_take_charged(shared->huges, size, request.alignment, use, level)
                : huge_take_at_charged(shared->huges, size, request.alignment, request.offset,

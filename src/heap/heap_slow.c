@@ -550,6 +550,10 @@ MALLOW_INLINE void heap_end_huge(struct heap_shared *shared, uint64_t entries, u
     heap_settle(shared, entries);
 }
 
+static enum huge_use heap_huge_use(bool zeroed) {
+    return zeroed ? HUGE_ZEROED : HUGE_ANY;
+}
+
 MALLOW_INTERNAL uintptr_t heap_allocate_apart(struct heap_shared *shared, size_t size,
                                               size_t alignment, bool zeroed) {
     heap_begin_effort();
@@ -557,7 +561,8 @@ MALLOW_INTERNAL uintptr_t heap_allocate_apart(struct heap_shared *shared, size_t
         return heap_large_apart(shared, size, alignment, zeroed);
     }
     const uint64_t entries = os_entries(shared->os);
-    const struct heap_huge_request request = {.alignment = alignment, .zeroed = zeroed};
+    const struct heap_huge_request request = {.alignment = alignment,
+                                              .use = heap_huge_use(zeroed)};
     const uint64_t used_bytes = meta_used_bytes(shared->meta);
     const uintptr_t address = heap_huge_try(shared, size, request, OS_CHARGE_SOFT);
     heap_note_effort(HEAP_EFFORT_HUGE);
@@ -576,34 +581,35 @@ static MALLOW_COLD uintptr_t heap_huge_in_slices(struct heap *heap, size_t size,
                : 0;
 }
 
-static uintptr_t heap_huge_allocate(struct heap *heap, size_t size,
-                                    struct heap_huge_request request) {
+static uintptr_t heap_huge_allocate(struct heap *heap, size_t size, size_t alignment,
+                                    enum huge_use use) {
     struct heap_shared *const shared = heap->shared;
     const uint64_t entries = os_entries(shared->os);
+    const struct heap_huge_request request = {.alignment = alignment, .use = use};
     const uint64_t used_bytes = meta_used_bytes(shared->meta);
     uintptr_t address = heap_huge_try(shared, size, request, OS_CHARGE_SOFT);
     const bool plenty = address != 0;
     if (unlikely(!plenty)) {
         address = heap_huge_short(heap, size, request);
         if (address == 0 && heap->reserve == NULL) {
-            address = heap_huge_in_slices(heap, size, request.alignment, request.zeroed);
+            address = heap_huge_in_slices(heap, size, alignment, use == HUGE_ZEROED);
         }
     }
     heap_note_effort(HEAP_EFFORT_HUGE);
     heap_note_growth(heap, plenty);
     if (likely(heap_thread.first == 0)) {
-        heap_end_huge(shared, entries, used_bytes, request.zeroed);
+        heap_end_huge(shared, entries, used_bytes, use == HUGE_ZEROED);
     }
     return address;
 }
 
 // The most that the mapping of a huge block comes to; SIZE_MAX: there is no such.
-static size_t allowance_mapped_most(const struct os *os, size_t size,
-                                    struct heap_huge_request request) {
+static size_t allowance_mapped_most(const struct os *os, size_t size, size_t alignment,
+                                    enum huge_use use) {
     const size_t mapped = bits_max(bits_align_up(size, os->page_bytes), MALLOW_MAP_BYTES);
-    const bool ends = request.alignment > os->page_bytes && !request.alone;
+    const bool ends = alignment > os->page_bytes && use != HUGE_ALONE;
     size_t most;
-    return __builtin_add_overflow(mapped, ends ? request.alignment : 0, &most) ? SIZE_MAX : most;
+    return __builtin_add_overflow(mapped, ends ? alignment : 0, &most) ? SIZE_MAX : most;
 }
 
 // The same of a heap with a reserve, which has none, or an allowance. Where that is limited, what is
@@ -618,14 +624,13 @@ static MALLOW_COLD uintptr_t heap_huge_allowed(struct heap *heap, size_t size, s
     }
     const struct os *const os = heap->shared->os;
     const bool limited = atomic_load_explicit(&allowance->limited, memory_order_relaxed) != 0;
-    const struct heap_huge_request request = {.alignment = alignment,
-                                              .zeroed = zeroed,
-                                              .alone = limited && alignment > os->page_bytes};
-    const size_t most = allowance_mapped_most(os, size, request);
+    const enum huge_use use =
+        limited && alignment > os->page_bytes ? HUGE_ALONE : heap_huge_use(zeroed);
+    const size_t most = allowance_mapped_most(os, size, alignment, use);
     if (most == SIZE_MAX || !heap_allowance_take(heap, most)) {
         return 0;
     }
-    const uintptr_t address = heap_huge_allocate(heap, size, request);
+    const uintptr_t address = heap_huge_allocate(heap, size, alignment, use);
     if (address == 0) {
         os_allowance_release(allowance, most);
         return heap_huge_in_slices(heap, size, alignment, zeroed);
@@ -635,9 +640,9 @@ static MALLOW_COLD uintptr_t heap_huge_allowed(struct heap *heap, size_t size, s
 }
 
 static uintptr_t heap_allocate_huge(struct heap *heap, size_t size, size_t alignment, bool zeroed) {
-    const struct heap_huge_request request = {.alignment = alignment, .zeroed = zeroed};
-    return likely(heap->reserve == NULL) ? heap_huge_allocate(heap, size, request)
-                                         : heap_huge_allowed(heap, size, alignment, zeroed);
+    return likely(heap->reserve == NULL)
+               ? heap_huge_allocate(heap, size, alignment, heap_huge_use(zeroed))
+               : heap_huge_allowed(heap, size, alignment, zeroed);
 }
 
 // Whether a slab for a block of a size is dear to make for a call that moves it: one of several
