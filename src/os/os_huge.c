@@ -150,15 +150,24 @@ static long huge_advise(struct os *os, uintptr_t address, int advice) {
     return os_syscall6(SYS_madvise, (long)address, (long)MALLOW_CHUNK_BYTES, advice, 0, 0, 0);
 }
 
-MALLOW_INTERNAL enum os_huge_result os_huge_promote(struct os *os, uintptr_t address) {
-    if (os->keeps_small && huge_advise(os, address, MADV_HUGEPAGE) != 0) {
-        return OS_HUGE_BUSY; // perhaps no mapping to spare
+// What is kept off huge pages, for the time of the call.
+static long huge_collapse_kept_small(struct os *os, uintptr_t address) {
+    if (huge_advise(os, address, MADV_HUGEPAGE) != 0) {
+        return -EAGAIN; // perhaps no mapping to spare
     }
     const long result = huge_advise(os, address, OS_ADVISE_COLLAPSE);
-    if (os->keeps_small) {
-        // What is huge stays so; but a part that is purged later comes back as small pages. And the
-        // mapping is one again.
-        (void)huge_advise(os, address, MADV_NOHUGEPAGE);
+    // What is huge stays so; but a part that is purged later comes back as small pages. And the
+    // mapping is one again.
+    (void)huge_advise(os, address, MADV_NOHUGEPAGE);
+    return result;
+}
+
+MALLOW_INTERNAL enum os_huge_result os_huge_promote(struct os *os, uintptr_t address) {
+    // Where the program has asked for huge pages itself (MADV_HUGEPAGE), what it has said stays;
+    // what is kept off them the kernel refuses at once.
+    long result = huge_advise(os, address, OS_ADVISE_COLLAPSE);
+    if (result == -EINVAL && os->keeps_small) {
+        result = huge_collapse_kept_small(os, address);
     }
     if (result == 0) {
         return OS_HUGE_MADE;

@@ -60,7 +60,8 @@ MALLOW_INTERNAL bool os_huge_is_own(uintptr_t address);
 // huge page; what is not resident of it becomes so. Copies 2 MiB, and has all processors empty
 // their lists of pages before: 0.7 ms where there is a processor to spare, 10 or 20 on a loaded
 // machine. A fault of another thread in this mapping waits for most of that, and so does a call
-// that changes mappings. One call, or three.
+// that changes mappings. What the program has asked for by MADV_HUGEPAGE stays so. One call, or
+// four.
 MALLOW_INTERNAL enum os_huge_result os_huge_promote(struct os *os, uintptr_t address);
 
 #endif

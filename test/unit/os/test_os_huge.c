@@ -178,6 +178,24 @@ CASE(a_chunk_that_is_kept_off_huge_pages_becomes_huge_and_is_kept_off_again) {
     promote_a_chunk(true);
 }
 
+// As by a program for a block of its own, which would get small pages otherwise after giving some back.
+CASE(what_the_program_has_asked_huge_pages_for_stays_so) {
+    if (os_huge_setting(&os) == OS_HUGE_NEVER || !os_huge_start(&os, os_kernel_version())) {
+        skip();
+    }
+    const uintptr_t chunk = os_map(&os, 2 * MALLOW_CHUNK_BYTES, MALLOW_CHUNK_BYTES);
+    assert_int_equal(madvise((void *)chunk, 2 * MALLOW_CHUNK_BYTES, MADV_HUGEPAGE), 0);
+    memset((void *)chunk, 1, 2 * MALLOW_CHUNK_BYTES);
+    const enum os_huge_result result = os_huge_promote(&os, chunk);
+    if (result != OS_HUGE_MADE) {
+        print_message("MADV_COLLAPSE: result %d\n", (int)result);
+        skip();
+    }
+    assert_true(smaps_has_flag(chunk, " hg"));
+    assert_false(smaps_has_flag(chunk, " nh"));
+    assert_true(os_unmap(&os, chunk, 2 * MALLOW_CHUNK_BYTES));
+}
+
 CASE(what_is_not_mapped_does_not_become_huge) {
     const uintptr_t address = os_map(&os, MALLOW_CHUNK_BYTES, MALLOW_CHUNK_BYTES);
     assert_true(os_unmap(&os, address, MALLOW_CHUNK_BYTES));
@@ -199,6 +217,7 @@ int main(void) {
         cmocka_unit_test_setup(a_chunk_becomes_huge, begin),
         cmocka_unit_test_setup(
             a_chunk_that_is_kept_off_huge_pages_becomes_huge_and_is_kept_off_again, begin),
+        cmocka_unit_test_setup(what_the_program_has_asked_huge_pages_for_stays_so, begin),
         cmocka_unit_test_setup(what_is_not_mapped_does_not_become_huge, begin),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
