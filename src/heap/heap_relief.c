@@ -200,8 +200,10 @@ MALLOW_INTERNAL MALLOW_COLD uintptr_t heap_take_without_slab(struct heap *heap,
     if (block_bytes <= MALLOW_SINGLE_SLICE_BLOCK_MAX) {
         return plain ? heap_take_last(heap, block_bytes, zeroed) : 0;
     }
-    // Not what is spared for those who have been refused, as this call just was.
-    return os_charge_is_short(heap->shared->os, MALLOW_SLICE_BYTES)
+    // Not what is spared for those who have been refused, as this call just was. A reserve has been
+    // charged when it was made.
+    return (heap->reserve == NULL || heap->reserve->allowance != NULL) &&
+                   os_charge_is_short(heap->shared->os, MALLOW_SLICE_BYTES)
                ? 0
                : heap_large_allocate(heap, block_bytes, MALLOW_SLICE_BYTES, zeroed);
 }

@@ -613,17 +613,19 @@ static size_t allowance_mapped_most(const struct os *os, size_t size, size_t ali
 }
 
 // The same of a heap with a reserve, which has none, or an allowance. Where that is limited, what is
-// mapped besides an aligned block would count as well.
+// mapped besides an aligned block would count as well, and a mapping of 1 MiB for one of less.
 static MALLOW_COLD uintptr_t heap_huge_allowed(struct heap *heap, size_t size, size_t alignment,
                                                bool zeroed) {
     struct os_charge *const allowance = heap->reserve->allowance;
-    if (allowance == NULL) { // nor does it heed from what size on others have one
-        return heap_fits_slices(size, alignment)
-                   ? heap_large_allocate(heap, size, alignment, zeroed)
-                   : 0;
-    }
     const struct os *const os = heap->shared->os;
-    const bool limited = atomic_load_explicit(&allowance->limited, memory_order_relaxed) != 0;
+    const bool limited = allowance == NULL ||
+                         atomic_load_explicit(&allowance->limited, memory_order_relaxed) != 0;
+    if (limited && heap_fits_slices(size, alignment)) { // whatever others have a mapping for
+        return heap_large_allocate(heap, size, alignment, zeroed);
+    }
+    if (allowance == NULL) {
+        return 0;
+    }
     const enum huge_use use =
         limited && alignment > os->page_bytes ? HUGE_ALONE : heap_huge_use(zeroed);
     const size_t most = allowance_mapped_most(os, size, alignment, use);

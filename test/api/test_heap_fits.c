@@ -2,6 +2,7 @@
 // mallow/heap.h: a request for which the reserve, or the limit, has room is not refused: where no slab of several
 // slices is to be had, for aligned blocks, and where the kernel refuses mappings.
 #include <mallow/heap.h>
+#include <mallow/options.h>
 
 #include "../support/filter.h"
 #include "../support/suite.h"
@@ -65,6 +66,16 @@ static void single_slices_of_a_reserve_have_blocks_of_every_class(void **state)
     mw_heap_destroy(heap);
 }
 
+// A reserve has been charged when it was made.
+static void a_reserve_has_its_blocks_above_the_soft_limit_of_the_process(void **state)
+{
+    void *const block = mw_malloc(8 * MIB);
+    CHECK(block != NULL && mw_option_set("soft_limit", "4M") == 0, "limit");
+    single_slices_of_a_reserve_have_blocks_of_every_class(state);
+    CHECK(mw_option_set("soft_limit", "0") == 0, "no limit");
+    mw_free(block);
+}
+
 static void what_a_limit_leaves_has_blocks_of_every_class(void **state)
 {
     (void)state;
@@ -73,6 +84,18 @@ static void what_a_limit_leaves_has_blocks_of_every_class(void **state)
     for (size_t size = 8 * KIB + 1; size <= 64 * KIB; size += 5000) {
         CHECK(count_blocks(heap, size, 16) == 1, "%zu bytes", size);
     }
+    mw_heap_destroy(heap);
+}
+
+// Whatever has a mapping of its own elsewhere, of 1 MiB at least.
+static void blocks_of_less_count_less_than_a_mebibyte(void **state)
+{
+    (void)state;
+    struct mw_heap *const heap = make((struct mw_heap_config){.limit_bytes = MIB});
+    CHECK(count_blocks(heap, 300 * KIB, 16) == 3 && count_blocks(heap, SLICE, 128 * KIB) == 16, "blocks");
+    void *block = mw_heap_malloc(heap, 300 * KIB);
+    block = mw_heap_realloc(heap, block, 500 * KIB);
+    CHECK(block != NULL && held(heap) == 8 * SLICE, "%zu held", (size_t)held(heap));
     mw_heap_destroy(heap);
 }
 
@@ -119,7 +142,9 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(single_slices_of_a_reserve_have_blocks_of_every_class),
+        cmocka_unit_test(a_reserve_has_its_blocks_above_the_soft_limit_of_the_process),
         cmocka_unit_test(what_a_limit_leaves_has_blocks_of_every_class),
+        cmocka_unit_test(blocks_of_less_count_less_than_a_mebibyte),
         cmocka_unit_test(what_lies_beside_an_aligned_block_does_not_count),
         cmocka_unit_test(a_huge_block_without_a_mapping_counts_once), // the last: the filter stays
     };

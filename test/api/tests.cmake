@@ -39,6 +39,8 @@ mallow_linked(api.heap_limits check api/test_heap_limits.c)
 mallow_linked(api.heap_shrink "check;native" api/test_heap_shrink.c)
 mallow_linked(api.heap_of check api/test_heap_of.c)
 mallow_linked(api.heap_fits "check;native" api/test_heap_fits.c)
+mallow_add(api.heap_fits_mapped "check;native" api_heap_fits)
+set_tests_properties(api.heap_fits_mapped PROPERTIES ENVIRONMENT MALLOW_HUGE_THRESHOLD=64K)
 mallow_linked(api.heap_calls check api/test_heap_calls.c)
 # A reserve has its blocks, whatever has a mapping of its own elsewhere.
 mallow_add(api.heap_calls_mapped check api_heap_calls)
