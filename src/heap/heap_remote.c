@@ -143,13 +143,20 @@ static void heap_unpost(struct heap *heap, struct slab_remote *remote) {
     }
 }
 
+// Whether slabs that others have freed are left to the heap's owner: those of a reserve that ends
+// chunk by chunk, whoever is at one of them.
+static bool heap_ends_by_chunks(const struct heap *heap) {
+    return heap->reserve != NULL && heap->reserve != heap->shared->reserve &&
+           heap->reserve->allowance == NULL;
+}
+
 // Makes a full slab nobody's if other threads have freed all of its blocks. The arena's lock is
 // held, as by a fork: in its child, frees into a slab that was nobody's just then would wait for
-// its next owner for ever.
+// its next owner for ever. The slab may be another heap's by now than when the caller looked.
 static struct heap *heap_take_full_locked(struct slab *slab, struct slab_remote *remote) {
     uintptr_t owner = atomic_load_explicit(&slab->owner, memory_order_seq_cst);
     struct heap *const heap = (struct heap *)(owner & ~SLAB_OWNER_FLAGS);
-    if ((owner & SLAB_OWNER_FULL) == 0 || heap == NULL ||
+    if ((owner & SLAB_OWNER_FULL) == 0 || heap == NULL || heap_ends_by_chunks(heap) ||
         !atomic_compare_exchange_strong_explicit(&slab->owner, &owner, owner & SLAB_OWNER_PENDING,
                                                  memory_order_seq_cst, memory_order_relaxed)) {
         return NULL; // somebody else is at it
@@ -166,7 +173,7 @@ static struct heap *heap_take_full_locked(struct slab *slab, struct slab_remote 
 MALLOW_INTERNAL MALLOW_NOINLINE void heap_release_full(struct slab *slab,
                                                        struct slab_remote *remote) {
     const struct heap *const owner = (struct heap *)slab_owner_heap(slab);
-    if (owner == NULL ||
+    if (owner == NULL || heap_ends_by_chunks(owner) ||
         !heap_lock_arenas(owner->shared, owner->reserve == NULL || heap_allowance(owner) != NULL)) {
         return; // who owns a reserve finds out later: nobody waits for another thread there
     }

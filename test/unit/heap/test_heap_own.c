@@ -277,6 +277,30 @@ CASE(other_heaps_with_a_reserve_use_the_structure_again) {
     arena_world_check(&world.arena);
 }
 
+// It ends chunk by chunk: a thread that were giving up a slab of one just then would give it twice.
+CASE(slabs_of_a_reserve_that_others_have_freed_are_left_to_its_owner) {
+    struct heap_own *const fixed = heap_own_create(&world.shared, 2 << 20);
+    assert_non_null(fixed);
+    static uintptr_t blocks[4096];
+    size_t count = 0;
+    for (; count < 4096; count++) {
+        blocks[count] = heap_allocate(fixed->heap, 1024, false);
+        if (blocks[count] == 0) {
+            break;
+        }
+    }
+    const size_t before = reserve_free_slices(&fixed->reserve);
+    for (size_t i = 0; i < count; i++) {
+        (void)heap_world_free(&world, (struct heap *)(uintptr_t)&heap_empty, blocks[i]);
+    }
+    assert_int_equal(before, 0);
+    assert_int_equal(reserve_free_slices(&fixed->reserve), before);
+    assert_true(heap_allocate(fixed->heap, 1 << 20, false) != 0); // they are collected for it
+    assert_true(reserve_free_slices(&fixed->reserve) > 0);
+    heap_own_end(fixed);
+    heap_world_check(&world, own->heap);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(what_is_charged_is_what_the_blocks_lie_in, begin, end),
@@ -292,6 +316,8 @@ int main(void) {
             what_others_have_freed_and_it_has_not_heard_of_is_forgotten_with_it, begin, end),
         cmocka_unit_test_setup_teardown(other_heaps_with_a_reserve_use_the_structure_again, begin,
                                         end),
+        cmocka_unit_test_setup_teardown(
+            slabs_of_a_reserve_that_others_have_freed_are_left_to_its_owner, begin, end),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
