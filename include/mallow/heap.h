@@ -16,8 +16,9 @@
 // A heap that grows takes memory as malloc does, gives it back as free does, and has blocks of any
 // size. Its limits are like the process's (mallow/limit.h), which hold besides. What it holds:
 // the slabs (mostly 64 KiB) that its blocks lie in, in full; blocks above 64 KiB in units of 64 KiB,
-// above 1 MiB in pages, and 1 MiB at least if aligned to more than that. Before its soft limit is exceeded, it gives back slabs that are wholly free
-// and collects what other threads have freed; then its function is called. Beyond its hard limit it
+// above 1 MiB in pages, and 1 MiB at least if aligned to more than that. Before its soft limit is
+// exceeded, it gives back slabs that are wholly free and collects what other threads have freed;
+// then its function is called. Beyond its hard limit it
 // does so as well, and tries once more; then the request is NULL with errno = ENOMEM. What it holds is
 // never more than that, whoever frees and resizes its blocks.
 //

@@ -560,10 +560,6 @@ MALLOW_INTERNAL uintptr_t heap_thin_short(struct heap *heap, unsigned class_inde
 // A small block for a thread that has been refused before, from units of a kibibyte, up to the
 // limit itself; 0 if it has not, or there is none.
 MALLOW_INTERNAL uintptr_t heap_take_last(struct heap *heap, size_t size, bool zeroed);
-// A block of a class for which no slab is to be had: slices of its own where a slab has several; else
-// as heap_take_last, if it need not be aligned as blocks of the class are.
-MALLOW_INTERNAL uintptr_t heap_take_without_slab(struct heap *heap, unsigned class_index,
-                                                 bool zeroed, bool plain);
 // heap_beside.c: a block of a class for a thread that has found a visitor at its slabs
 // (heap_gate.h), from units of a kibibyte, or with slices of its own; 0 if there have been many of
 // these, or there is no memory for it. `plain`: need not be aligned as blocks of the class are.

@@ -193,21 +193,6 @@ MALLOW_INTERNAL MALLOW_COLD uintptr_t heap_take_last(struct heap *heap, size_t s
     return address;
 }
 
-MALLOW_INTERNAL MALLOW_COLD uintptr_t heap_take_without_slab(struct heap *heap,
-                                                             unsigned class_index, bool zeroed,
-                                                             bool plain) {
-    const size_t block_bytes = size_class_bytes(class_index);
-    if (block_bytes <= MALLOW_SINGLE_SLICE_BLOCK_MAX) {
-        return plain ? heap_take_last(heap, block_bytes, zeroed) : 0;
-    }
-    // Not what is spared for those who have been refused, as this call just was. A reserve has been
-    // charged when it was made.
-    return (heap->reserve == NULL || heap->reserve->allowance != NULL) &&
-                   os_charge_is_short(heap->shared->os, MALLOW_SLICE_BYTES)
-               ? 0
-               : heap_large_allocate(heap, block_bytes, MALLOW_SLICE_BYTES, zeroed);
-}
-
 MALLOW_INTERNAL MALLOW_COLD uintptr_t heap_huge_short(struct heap *heap, size_t size,
                                                       struct heap_huge_request request) {
     struct heap_shared *const shared = heap->shared;

@@ -460,6 +460,22 @@ static MALLOW_NOINLINE void heap_drain_besides(struct heap *heap) {
 static uintptr_t heap_allocate_visited(struct heap *heap, unsigned class_index, bool zeroed,
                                        bool plain);
 
+// A block of a class for which no slab is to be had: slices of its own where a slab has several;
+// else the last there is, if it need not be aligned as blocks of the class are.
+static MALLOW_COLD uintptr_t heap_take_without_slab(struct heap *heap, unsigned class_index,
+                                                    bool zeroed, bool plain) {
+    const size_t block_bytes = size_class_bytes(class_index);
+    if (block_bytes <= MALLOW_SINGLE_SLICE_BLOCK_MAX) {
+        return plain ? heap_take_last(heap, block_bytes, zeroed) : 0;
+    }
+    // Not what is spared for those who have been refused, as this call just was. A reserve has been
+    // charged when it was made.
+    return (heap->reserve == NULL || heap->reserve->allowance != NULL) &&
+                   os_charge_is_short(heap->shared->os, MALLOW_SLICE_BYTES)
+               ? 0
+               : heap_large_allocate(heap, block_bytes, MALLOW_SLICE_BYTES, zeroed);
+}
+
 // A block of a class. `plain`: any block of its size will do if there is none. Classes without a
 // fast path get every block here, so a visitor of the heap that is inside can count on none of
 // their blocks being taken, nor on any ceasing to be zero.
@@ -612,8 +628,8 @@ static size_t allowance_mapped_most(const struct os *os, size_t size, size_t ali
     return __builtin_add_overflow(mapped, ends ? alignment : 0, &most) ? SIZE_MAX : most;
 }
 
-// The same of a heap with a reserve, which has none, or an allowance. Where that is limited, what is
-// mapped besides an aligned block would count as well, and a mapping of 1 MiB for one of less.
+// The same of a heap with a reserve, which has none, or an allowance. Where that is limited, what
+// is mapped besides an aligned block would count as well, and a mapping of 1 MiB for one of less.
 static MALLOW_COLD uintptr_t heap_huge_allowed(struct heap *heap, size_t size, size_t alignment,
                                                bool zeroed) {
     struct os_charge *const allowance = heap->reserve->allowance;
