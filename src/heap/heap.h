@@ -129,9 +129,29 @@ struct heap_shared {
     _Atomic(uint64_t) way_bytes;           // that what is kept has had to make way for, in all
 };
 
+// The heap of a thread that has none: every look-up in it leads to the slow path. Constant, so that
+// a thread's state can begin as all zero bits.
+MALLOW_EXTERN_DATA const struct heap heap_empty;
+
+MALLOW_INLINE struct heap *heap_current(void) {
+    return (struct heap *)((uintptr_t)&heap_empty + heap_thread.heap_offset);
+}
+
 // Whether a thread has none: this is heap_empty, or the process's bare one.
 MALLOW_INLINE bool heap_is_empty(const struct heap *heap) {
     return heap->shared == NULL;
+}
+
+// The heap of those operators new and delete that by default call another one, which the program
+// may have replaced: empty until the thread knows that they have none to call. So the fast path
+// needs no test for that either.
+MALLOW_INLINE struct heap *heap_operator_current(void) {
+    return (struct heap *)((uintptr_t)&heap_empty + heap_thread.operator_offset);
+}
+
+MALLOW_INLINE void heap_switch(const struct heap *heap) {
+    heap_thread.heap_offset = (uintptr_t)heap - (uintptr_t)&heap_empty;
+    heap_thread.operator_offset = 0;
 }
 
 // ---- heap_adopt.c: birth and end ----------------------------------------------------------------

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// A thread's state: which heap is its own, and what the call under way has cost so far.
+// A thread's state: where its heap is (heap.h), and what the call under way has cost so far.
 //
 // Owns     heap_thread.
 // Threads  each its own.
@@ -13,12 +13,6 @@
 
 #include "base/compiler.h"
 #include "config.h"
-
-struct heap;
-
-// The heap of a thread that has none: every look-up in it leads to the slow path. Constant, so that
-// a thread's state can begin as all zero bits.
-MALLOW_EXTERN_DATA const struct heap heap_empty;
 
 // A thread's state. All zero means: not initialised. heap_offset is relative to heap_empty, so that
 // zero is heap_empty itself and the fast path needs no test.
@@ -34,28 +28,12 @@ struct heap_thread {
 
 MALLOW_EXTERN_DATA _Thread_local struct heap_thread heap_thread;
 
-MALLOW_INLINE struct heap *heap_current(void) {
-    return (struct heap *)((uintptr_t)&heap_empty + heap_thread.heap_offset);
-}
-
-// The heap of those operators new and delete that by default call another one, which the program
-// may have replaced: empty until the thread knows that they have none to call. So the fast path
-// needs no test for that either.
-MALLOW_INLINE struct heap *heap_operator_current(void) {
-    return (struct heap *)((uintptr_t)&heap_empty + heap_thread.operator_offset);
-}
-
 MALLOW_INLINE bool heap_operators_settled(void) {
     return heap_thread.operator_offset != 0;
 }
 
 MALLOW_INLINE void heap_settle_operators(void) {
     heap_thread.operator_offset = heap_thread.heap_offset;
-}
-
-MALLOW_INLINE void heap_switch(const struct heap *heap) {
-    heap_thread.heap_offset = (uintptr_t)heap - (uintptr_t)&heap_empty;
-    heap_thread.operator_offset = 0;
 }
 
 // Effort, in units of some hundred instructions: what is more than a few steps says so, and what

@@ -195,8 +195,8 @@ static void option_take(struct process_options *options, const char *variable) {
             ": not a switch: 0 or 1, on or off; the default stays\n",
             ": not a size: a number with an optional K, M, G or T; the default stays\n",
             ": the text is too long; the default stays\n",
-            ": not a limit: 0, a size from 4M to 8388607T, or a share from 1% to 100%; the default "
-            "stays\n",
+            (": not a limit: 0, a size from 4M to 8388607T, or a share from 1% to 100%; the "
+             "default stays\n"),
             ": not a percentage from 0 to 100; the default stays\n",
         };
         // Also where the environment has the name twice, and a good value before this one.
