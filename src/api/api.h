@@ -209,14 +209,17 @@ MALLOW_INLINE void *api_calloc(size_t count, size_t size) {
 // `alignment` is a power of two or 0. A size that is a multiple of it has a class that is one as
 // well (size_class.h). One comparison sends size 0, alignment 0, sums that overflow and all that is
 // large to the slow path: in each of these the rounded size is 0 or large.
-MALLOW_INLINE void *api_malloc_aligned(size_t size, size_t alignment) {
+MALLOW_INLINE bool api_take_aligned(size_t size, size_t alignment, uintptr_t *address) {
     const size_t rounded = (size + alignment - 1) & (0 - alignment);
+    return rounded - 1 < MALLOW_SMALL_BYTES_MAX &&
+           heap_fast_allocate(heap_current(), rounded, address);
+}
+
+MALLOW_INLINE void *api_malloc_aligned(size_t size, size_t alignment) {
     uintptr_t address;
-    if (likely(rounded - 1 < MALLOW_SMALL_BYTES_MAX &&
-               heap_fast_allocate(heap_current(), rounded, &address))) {
-        return (void *)address;
-    }
-    return api_malloc_aligned_slow(size, alignment);
+    return likely(api_take_aligned(size, alignment, &address))
+               ? (void *)address
+               : api_malloc_aligned_slow(size, alignment);
 }
 
 #endif

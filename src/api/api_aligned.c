@@ -67,13 +67,11 @@ void *mw_recalloc_aligned_at(void *block, size_t count, size_t size, size_t alig
 // ---- The standards' forms -----------------------------------------------------------------------
 
 int mw_posix_memalign(void **block_address, size_t alignment, size_t size) {
-    const size_t rounded = (size + alignment - 1) & (0 - alignment); // as in api_malloc_aligned
     uintptr_t address;
     if (unlikely(alignment < sizeof(void *) || !bits_is_power_of_two(alignment))) {
         return EINVAL;
     }
-    if (likely(rounded - 1 < MALLOW_SMALL_BYTES_MAX &&
-               heap_fast_allocate(heap_current(), rounded, &address))) {
+    if (likely(api_take_aligned(size, alignment, &address))) {
         *block_address = (void *)address;
         return 0;
     }

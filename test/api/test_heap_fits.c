@@ -5,20 +5,12 @@
 #include <mallow/options.h>
 
 #include "../support/filter.h"
+#include "../support/heaps.h"
 #include "../support/suite.h"
 
 #include <sys/mman.h>
 
 enum { SLICE = 64 * 1024 };
-
-static struct mw_heap *make(struct mw_heap_config config)
-{
-    struct mw_heap *heap = NULL;
-    config.size_bytes = sizeof config;
-    const enum mw_heap_status status = mw_heap_create(&config, &heap);
-    CHECK(status == MW_HEAP_OK && heap != NULL, "%s", mw_heap_status_text(status));
-    return heap;
-}
 
 static uint64_t held(const struct mw_heap *heap)
 {

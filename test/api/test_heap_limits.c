@@ -5,6 +5,7 @@
 #include <mallow/observe.h>
 #include <mallow/options.h>
 
+#include "../support/heaps.h"
 #include "../support/suite.h"
 
 #include <fcntl.h>
@@ -13,15 +14,6 @@
 #include <sys/wait.h>
 
 enum { CACHE_MAX = 4096, THREADS = 6, SLOTS = 400, STEPS = 60000 };
-
-static struct mw_heap *make(struct mw_heap_config config)
-{
-    struct mw_heap *heap = NULL;
-    config.size_bytes = sizeof config;
-    const enum mw_heap_status status = mw_heap_create(&config, &heap);
-    CHECK(status == MW_HEAP_OK && heap != NULL, "%s", mw_heap_status_text(status));
-    return heap;
-}
 
 static struct mw_heap_stats stats_of(const struct mw_heap *heap)
 {
