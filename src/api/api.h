@@ -216,7 +216,7 @@ MALLOW_INLINE bool api_take_aligned(size_t size, size_t alignment, uintptr_t *ad
 }
 
 MALLOW_INLINE void *api_malloc_aligned(size_t size, size_t alignment) {
-    uintptr_t address;
+    uintptr_t address = 0; // for compilers that do not see that it is set (-Og)
     return likely(api_take_aligned(size, alignment, &address))
                ? (void *)address
                : api_malloc_aligned_slow(size, alignment);

@@ -67,7 +67,7 @@ void *mw_recalloc_aligned_at(void *block, size_t count, size_t size, size_t alig
 // ---- The standards' forms -----------------------------------------------------------------------
 
 int mw_posix_memalign(void **block_address, size_t alignment, size_t size) {
-    uintptr_t address;
+    uintptr_t address = 0;
     if (unlikely(alignment < sizeof(void *) || !bits_is_power_of_two(alignment))) {
         return EINVAL;
     }

@@ -5,6 +5,7 @@
 #include "arena/promote.h"
 
 #include <sys/mman.h>
+#include <unistd.h>
 
 #include "os/os_huge.h"
 #include "world.h"
@@ -13,7 +14,8 @@ static struct arena_world world;
 static struct huge_set huges;
 static struct promote promote;
 static struct arena_set *const set = &world.arenas;
-static bool able; // the kernel is
+static bool able;     // the kernel is
+static bool is_short; // of huge pages, just now
 
 enum { CHUNKS = WORLD_RESERVE_BYTES >> MALLOW_CHUNK_SHIFT };
 
@@ -27,6 +29,7 @@ static int begin(void **state) {
     arena_world_begin(&world);
     huge_set_init(&huges, &world.os, &world.meta, &world.map, 0);
     able = os_huge_setting(&world.os) != OS_HUGE_NEVER;
+    is_short = false;
     promote_init(&promote, set, &huges, true);
     span_count = 0;
     return 0;
@@ -91,6 +94,46 @@ static void need_kernel(void) {
         print_message("no huge pages here\n");
         skip();
     }
+    if (is_short) {
+        print_message("the kernel has no huge page to give just now\n");
+        skip();
+    }
+}
+
+// ---- A kernel that has none to give just now ----------------------------------------------------
+
+enum { PATIENCE_TRIES = 100, PATIENCE_MICROSECONDS = 5000 };
+
+// Whether the kernel makes a huge page of memory that mallow has nothing to do with.
+static bool kernel_can_collapse(void) {
+    const size_t huge = MALLOW_CHUNK_BYTES;
+    char *const mapping = mmap(NULL, 2 * huge, PROT_READ | PROT_WRITE,
+                               MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    assert_true(mapping != MAP_FAILED);
+    char *const aligned = (char *)bits_align_up((uintptr_t)mapping, huge);
+    memset(aligned, 1, huge);
+    const bool can = madvise(aligned, huge, 25 /* MADV_COLLAPSE */) == 0;
+    assert_int_equal(munmap(mapping, 2 * huge), 0);
+    return can;
+}
+
+enum os_huge_result __real_os_huge_promote(struct os *os, uintptr_t address);
+enum os_huge_result __wrap_os_huge_promote(struct os *os, uintptr_t address);
+
+// What is refused for now is asked for again, as the kernel moves pages together meanwhile; if it
+// stays so, it must be so for others, too.
+enum os_huge_result __wrap_os_huge_promote(struct os *os, uintptr_t address) {
+    enum os_huge_result result = __real_os_huge_promote(os, address);
+    for (unsigned i = 0; i < PATIENCE_TRIES; i++) {
+        if (result != OS_HUGE_BUSY && result != OS_HUGE_FULL) {
+            return result;
+        }
+        (void)usleep(PATIENCE_MICROSECONDS);
+        result = __real_os_huge_promote(os, address);
+    }
+    assert_false(kernel_can_collapse());
+    is_short = true;
+    return result;
 }
 
 // ---- Cases --------------------------------------------------------------------------------------
