@@ -160,8 +160,8 @@ pub fn main(matches: &ArgMatches) -> Result<u8, Failure> {
     let by_map = (reasons.is_empty() && !has_report(&measured, &processes)).then(|| {
         let shown = elf::interpreter_of(&program);
         format!(
-            "process {} ({}) ended without exit handlers and so without a report; it is proved by its \
-             memory map: libmallow.so was loaded, first in the order of symbols",
+            "process {} ({}) left no report (it ended without exit handlers, or could not write one); it is \
+             proved by its memory map: libmallow.so was loaded, first in the order of symbols",
             measured.pid,
             output::printable(&shown.to_string_lossy())
         )
