@@ -23,7 +23,7 @@
 
 enum process_phase { PROCESS_RAW = 0, PROCESS_MEMORY = 1, PROCESS_THREADS = 2 };
 
-enum { PROCESS_FIRST_MEMORY_BYTES = 80 << 10 };
+enum { PROCESS_FIRST_MEMORY_BYTES = 80 << 10, PROCESS_REPORT_BYTES = 16 << 10 };
 
 // Which file a descriptor is.
 struct process_file {
@@ -67,6 +67,7 @@ struct process {
     _Alignas(MALLOW_CACHE_LINE) unsigned char first_memory[PROCESS_FIRST_MEMORY_BYTES];
     struct heap bare;                // see struct heap_shared; behind all that others touch
     _Atomic(uint32_t) bare_is_begun; // by a thread that makes it, or has
+    char report[PROCESS_REPORT_BYTES]; // MALLOW_REPORT's text: a thread's stack may have no room
 };
 
 // The process, with memory ready. First use sets it up.

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT
 // Report of a process: see process_report.h.
 //
+// Owns     `report` of struct process. libc runs the destructor that comes here once, in whichever
+//          thread calls exit.
 // Holds    the words "symbols" map a name to whether the dynamic linker resolves it to the object
 //          that this very function lies in: proof that calls of that name reach us.
 #ifndef _GNU_SOURCE
@@ -170,9 +172,8 @@ MALLOW_INTERNAL void process_report_write(struct process *process) {
     char executable[256];
     const ssize_t length = readlink("/proc/self/exe", executable, sizeof executable - 1);
     executable[length > 0 ? length : 0] = '\0';
-    char text[16384];
     struct format out;
-    format_init(&out, text, sizeof text);
+    format_init(&out, process->report, sizeof process->report);
     format_text(&out, "{\"mallow\":\"" MALLOW_VERSION_STRING "\",\"pid\":");
     format_unsigned(&out, (uint64_t)getpid());
     format_text(&out, ",\"exe\":");
@@ -185,7 +186,7 @@ MALLOW_INTERNAL void process_report_write(struct process *process) {
     report_json(&snapshot, &out);
     format_text(&out, "}\n");
     report_take_turns(fd);
-    if (!os_tell(fd, text, format_length(&out))) {
+    if (!os_tell(fd, process->report, format_length(&out))) {
         report_complain(process, path);
     }
     (void)close(fd);

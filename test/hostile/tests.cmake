@@ -48,6 +48,7 @@ mallow_preloaded(hostile.partly_moved "check;native" hostile/partly_moved.c)
 mallow_preloaded(hostile.vanishing "check;native" hostile/vanishing.c)
 mallow_preloaded(hostile.libc_blocks "check;native" hostile/libc_blocks.c)
 mallow_preloaded(hostile.exit_in_handler "check;native" hostile/exit_in_handler.c)
+mallow_preloaded(hostile.exit_on_small_stack "check;native" hostile/exit_on_small_stack.c)
 
 mallow_program(calls_refused hostile/calls_refused.c)
 foreach(calls "mremap" "munmap" "mremap;munmap;madvise")
