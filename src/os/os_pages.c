@@ -35,7 +35,8 @@ MALLOW_INTERNAL bool os_prefault(uintptr_t address, size_t bytes) {
     for (;;) {
         const long result = os_syscall6(SYS_madvise, (long)address, (long)bytes,
                                         OS_ADVISE_POPULATE_WRITE, 0, 0, 0);
-        if (result == -EINVAL) { // a kernel that does not know it
+        if (result == -EINVAL || result == -ENOSYS || result == -EPERM) {
+            // A kernel that does not know it, or a filter that refuses it.
             os_touch(address, bytes);
             return true;
         }

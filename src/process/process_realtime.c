@@ -60,7 +60,7 @@ static MALLOW_NOINLINE void realtime_take(struct process *process) {
     const bool meta = meta_fix(&process->meta, REALTIME_META_BYTES, &locked);
     const bool state = os_bring_in((uintptr_t)process, sizeof *process, &locked);
     os_bring_in_image(&locked);
-    if (got == 0) {
+    if (process->reserve.chunk_count == 0) {
         realtime_complain("every request for a block will fail:", wanted);
     } else if (!is_free) {
         realtime_complain_of_free(free_bytes, wanted);

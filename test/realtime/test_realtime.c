@@ -3,7 +3,8 @@
 // the process for any but those that the test itself makes), which means that nobody waits for a lock
 // either, whatever other threads do, and wherever they have been stopped; what does not fit is NULL with
 // ENOMEM, and everything that comes back can be used again. The reserve is 32 MiB, for threads 96
-// (tests.cmake).
+// (tests.cmake). Where a filter refuses to lock pages and to bring them in by advice (refused), they are
+// brought in all the same; where memory for that is missing (unready), the line says no more than that.
 #include "../support/check.h"
 
 #include <errno.h>
@@ -296,6 +297,38 @@ static size_t locked_kilobytes(void)
     return kilobytes;
 }
 
+// From the first instruction on, as by a service manager.
+static void begin_again_without_advice(char **arguments, unsigned error)
+{
+    struct sock_filter filter[] = {
+        BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
+        ALLOW(SYS_execve),
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_madvise, 1, 0),
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_mlock, 0, 1),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | error),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+    };
+    const struct sock_fprog program = {COUNT_OF(filter), filter};
+    if (getenv("TEST_BEGUN_AGAIN") != NULL) {
+        return;
+    }
+    setenv("TEST_BEGUN_AGAIN", "1", 1);
+    if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0 || prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) != 0) {
+        SKIP_PROGRAM("no seccomp filter: %s", strerror(errno));
+    }
+    execv("/proc/self/exe", arguments);
+    CHECK(false, "execv: %s", strerror(errno));
+}
+
+static void check_without_advice(char **arguments, bool is_known)
+{
+    begin_again_without_advice(arguments, is_known ? ENOMEM : EPERM);
+    const long before = faults();
+    CHECK(fill(5000) > RESERVE / 2, "not all is there");
+    const long after = faults(); // some for this program and the library's own text
+    CHECK(is_known || after - before < RESERVE / 4096 / 10, "%ld page faults", after - before);
+}
+
 int main(int count, char **arguments)
 {
     memset(slots, 1, sizeof slots);
@@ -313,6 +346,8 @@ int main(int count, char **arguments)
         check_threads();
     } else if (strcmp(what, "many") == 0) {
         check_many();
+    } else if (strcmp(what, "refused") == 0 || strcmp(what, "unready") == 0) {
+        check_without_advice(arguments, strcmp(what, "unready") == 0);
     } else if (strcmp(what, "stopped") == 0) {
         check_stopped();
     } else {
