@@ -570,7 +570,7 @@ MALLOW_INTERNAL size_t heap_holes_collect(struct heap_holes *holes, const struct
     // Once to purge and to put to rest, and once to purge what rests.
     for (unsigned round = 0; result.pending_count != 0 && round < 2; round++) {
         _Atomic(uint32_t) never = 0;
-        os_wait(&never, 0, (LOOK_GRACE_COARSE_MS + 5) * UINT64_C(1000000));
+        (void)os_wait(&never, 0, (LOOK_GRACE_COARSE_MS + 5) * UINT64_C(1000000));
         way.now_ms = now_ms();
         result = holes_whole_round(holes, &way);
         released_bytes += result.released_bytes;

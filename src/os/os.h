@@ -229,8 +229,9 @@ MALLOW_INTERNAL void os_lock_renew(struct os_lock *lock);
 // Gives way to another thread that is inside a short critical section.
 MALLOW_INTERNAL void os_pause(unsigned round);
 
-// Sleeps until *word is no longer `expected`, somebody wakes it, or the time has passed.
-MALLOW_INTERNAL void os_wait(_Atomic(uint32_t) *word, uint32_t expected, uint64_t nanoseconds);
+// Sleeps until *word is no longer `expected`, somebody wakes it, or the time has passed. False: the
+// kernel, or a filter, does not let us; no time has passed.
+MALLOW_INTERNAL bool os_wait(_Atomic(uint32_t) *word, uint32_t expected, uint64_t nanoseconds);
 MALLOW_INTERNAL void os_wake(_Atomic(uint32_t) *word);
 
 #endif

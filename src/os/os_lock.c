@@ -4,6 +4,7 @@
 // Holds    who waits for a lock of its own would wait for ever: a signal handler that has
 //          interrupted a call of ours, or has left it by longjmp. That stops the program.
 #include <assert.h>
+#include <errno.h>
 #include <linux/futex.h>
 #include <time.h>
 
@@ -160,13 +161,14 @@ MALLOW_INTERNAL void os_lock_renew(struct os_lock *lock) {
     atomic_store_explicit(&lock->state, stays ? os_lock_mine() : 0, memory_order_release);
 }
 
-MALLOW_INTERNAL void os_wait(_Atomic(uint32_t) *word, uint32_t expected, uint64_t nanoseconds) {
+MALLOW_INTERNAL bool os_wait(_Atomic(uint32_t) *word, uint32_t expected, uint64_t nanoseconds) {
     const struct {
         int64_t seconds;
         int64_t nanoseconds;
     } time = {(int64_t)(nanoseconds / 1000000000), (int64_t)(nanoseconds % 1000000000)};
-    (void)os_syscall6(SYS_futex, (long)(uintptr_t)word, FUTEX_WAIT_PRIVATE, (long)expected,
-                      (long)(uintptr_t)&time, 0, 0);
+    const long result = os_syscall6(SYS_futex, (long)(uintptr_t)word, FUTEX_WAIT_PRIVATE,
+                                    (long)expected, (long)(uintptr_t)&time, 0, 0);
+    return result == 0 || result == -EAGAIN || result == -ETIMEDOUT || result == -EINTR;
 }
 
 MALLOW_INTERNAL void os_wake(_Atomic(uint32_t) *word) {
@@ -180,5 +182,5 @@ MALLOW_INTERNAL void os_pause(unsigned round) {
     }
     // A futex wait that times out: the one way to sleep that every sandbox of ours allows.
     _Atomic(uint32_t) never = 0;
-    os_wait(&never, 0, 50000);
+    (void)os_wait(&never, 0, 50000);
 }

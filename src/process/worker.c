@@ -135,10 +135,11 @@ static void worker_main(void *argument) {
         if (atomic_load_explicit(&worker->state, memory_order_acquire) == WORKER_STOPPING) {
             return;
         }
-        if (worker_clock_us() == 0) {
-            worker_bar(worker); // a filter refuses it: the program's calls know the time without it
+        if (worker_clock_us() == 0 || !worker_rest(worker, bell)) {
+            // A filter refuses to tell the time, which the program's calls know without it, or to
+            // wait: looks would follow without a pause.
+            worker_bar(worker);
         }
-        worker_rest(worker, bell);
         if (atomic_load_explicit(&worker->bell, memory_order_relaxed) == bell &&
             worker_ends(worker, &quiet)) {
             return;

@@ -164,7 +164,8 @@ MALLOW_INTERNAL bool worker_look_for_huge(struct worker *worker, uint64_t own_en
 MALLOW_INTERNAL void worker_pay(struct worker *worker);
 
 // Waits until it is time for the next look, or the bell is no longer `bell`; pays what is owed and
-// makes huge pages meanwhile. Does not wait where the time is refused.
-MALLOW_INTERNAL void worker_rest(struct worker *worker, uint32_t bell);
+// makes huge pages meanwhile. Does not wait where the time is refused. False: a filter refuses to
+// wait.
+MALLOW_INTERNAL bool worker_rest(struct worker *worker, uint32_t bell);
 
 #endif

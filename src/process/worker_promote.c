@@ -108,7 +108,7 @@ static uint64_t worker_pay_until(struct worker *worker, uint64_t now_us, uint64_
     return bits_min(until_us, now_us + WORKER_PAY_US);
 }
 
-MALLOW_INTERNAL void worker_rest(struct worker *worker, uint32_t bell) {
+MALLOW_INTERNAL bool worker_rest(struct worker *worker, uint32_t bell) {
     uint64_t now_us = worker_clock_us();
     const uint64_t end_us = now_us + (uint64_t)MALLOW_TICK_MS * 1000;
     while (now_us != 0 && now_us < end_us && // 0: a filter refuses the time
@@ -125,8 +125,11 @@ MALLOW_INTERNAL void worker_rest(struct worker *worker, uint32_t bell) {
         }
         until_us = worker_pay_until(worker, now_us, until_us);
         if (until_us > now_us) {
-            os_wait(&worker->bell, bell, (until_us - now_us) * 1000);
+            if (!os_wait(&worker->bell, bell, (until_us - now_us) * 1000)) {
+                return false;
+            }
             now_us = worker_clock_us();
         }
     }
+    return true;
 }

@@ -49,7 +49,7 @@ static void worker_count(struct worker *worker, size_t bytes) {
 // in those: so there is not one visit of a busy heap upon the other.
 static void worker_give_way(void) {
     _Atomic(uint32_t) never = 0;
-    os_wait(&never, 0, WORKER_WAY_NS);
+    (void)os_wait(&never, 0, WORKER_WAY_NS);
 }
 
 // A round over the slabs, broken off when the thread is asked to end. *pending: slabs left for

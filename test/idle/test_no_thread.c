@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT
 // Where no thread is to be had, by option, in a sandbox, under a small limit of memory, because the kernel
-// refuses it, or the time and the process's number, or because the program's thread-local storage is large, free
+// refuses it, or the time, the process's number or to wait, or because the program's thread-local storage is large, free
 // memory comes back in small steps of the calls that the program goes on making.
 //
-//   idle_no_thread off|sandbox|confined|failing|storage|timeless|numberless|late_off
+//   idle_no_thread off|sandbox|confined|failing|storage|timeless|numberless|restless|late_off
 #include "idle.h"
 
 #include "../support/filter.h"
@@ -113,15 +113,13 @@ static void expect_steps_in_slabs(bool late)
     load_free(&load);
 }
 
-// As by a service manager, before the program begins: nothing that the library sees. What libc reads without a
-// system call is the time as ever.
-static void refuse_the_time_and(long number)
+// As by a service manager, before the program begins: nothing that the library sees.
+static void refuse(long one, long other)
 {
-    struct timespec now;
     struct sock_filter filter[] = {
         BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
-        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_clock_gettime, 1, 0),
-        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, (unsigned)number, 0, 1),
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, (unsigned)one, 1, 0),
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, (unsigned)other, 0, 1),
         BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EPERM),
         BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
     };
@@ -130,9 +128,24 @@ static void refuse_the_time_and(long number)
         syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, 0, &program) != 0) {
         SKIP_PROGRAM("no seccomp filter: %s", strerror(errno));
     }
+}
+
+// What libc reads without a system call is the time as ever.
+static void refuse_the_time_and(long number)
+{
+    struct timespec now;
+    refuse(SYS_clock_gettime, number);
     if (clock_gettime(CLOCK_MONOTONIC, &now) != 0) {
         SKIP_PROGRAM("the time takes a system call");
     }
+}
+
+// The thread ends at once: without a pause between its looks it would keep a processor busy.
+static void refuse_to_wait(void)
+{
+    refuse(SYS_futex, SYS_futex);
+    fill_and_free();
+    CHECK(wait_for_threads(1, 2000), "a thread that cannot wait");
 }
 
 int main(int count, char **arguments)
@@ -161,6 +174,8 @@ int main(int count, char **arguments)
         refuse_the_time_and(strcmp(why, "timeless") == 0 ? SYS_clock_gettime : SYS_getpid);
         fill_and_free();
         CHECK(wait_for_threads(1, 2000), "a thread that cannot know the time");
+    } else if (strcmp(why, "restless") == 0) {
+        refuse_to_wait();
     } else {
         CHECK(strcmp(why, "off") == 0 || strcmp(why, "storage") == 0 || strcmp(why, "late_off") == 0,
               "no such case");
