@@ -89,14 +89,25 @@ MALLOW_INTERNAL enum os_huge_setting os_huge_parse(const char *text, size_t leng
     return OS_HUGE_NEVER;
 }
 
+static bool os_huge_inherits(const char *text) {
+    while (*text != '\0' && *text != '[') {
+        text++;
+    }
+    return text[0] == '[' && text[1] == 'i';
+}
+
+// Since Linux 6.8 each size has a setting of its own, which mostly says that it inherits the common
+// one.
 MALLOW_INTERNAL enum os_huge_setting os_huge_setting(const struct os *os) {
-    static const char path[] = "/sys/kernel/mm/transparent_hugepage/enabled";
+    static const char common[] = "/sys/kernel/mm/transparent_hugepage/enabled";
+    static const char own[] = "/sys/kernel/mm/transparent_hugepage/hugepages-2048kB/enabled";
     char line[OS_LINE_BYTES];
     if (os->page_bytes != 4096) { // a huge page is 32 or 512 MiB with larger pages
         return OS_HUGE_NEVER;
     }
-    return os_read_first_line(path, line) ? os_huge_parse(line, __builtin_strlen(line))
-                                          : OS_HUGE_NEVER;
+    const bool found = (os_read_first_line(own, line) && !os_huge_inherits(line)) ||
+                       os_read_first_line(common, line);
+    return found ? os_huge_parse(line, __builtin_strlen(line)) : OS_HUGE_NEVER;
 }
 
 MALLOW_INTERNAL bool os_overcommits(void) {

@@ -22,11 +22,11 @@ enum os_huge_setting {
 MALLOW_INTERNAL uint32_t os_kernel_version(void);
 
 // Finds out, for a process that wants them, whether huge pages can be made, and how faults are kept
-// from making them: sets the fields of `os` for that. At start; no call, or three where the kernel
+// from making them: sets the fields of `os` for that. At start; no call, or four where the kernel
 // is older than 6.7. False: the kernel's own policy is left alone.
 MALLOW_INTERNAL bool os_huge_start(struct os *os, uint32_t kernel_version);
 
-// The system's setting for transparent huge pages. Three calls.
+// The system's setting for transparent huge pages of 2 MiB. Six calls, or four before Linux 6.8.
 MALLOW_INTERNAL enum os_huge_setting os_huge_setting(const struct os *os);
 
 // The same of the text of its file.

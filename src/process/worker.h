@@ -147,7 +147,7 @@ MALLOW_INLINE uint64_t worker_clock_us(void) {
 
 // ---- worker_promote.c: between looks ------------------------------------------------------------
 
-// Whether the system allows huge pages: asked once, in at most four calls. For the thread alone.
+// Whether the system allows huge pages: asked once, in at most seven calls. For the thread alone.
 MALLOW_INTERNAL bool worker_may_promote(struct worker *worker);
 
 // Whether it is known not to.

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT
 // Huge pages are made of dense memory in the background, and only where the system allows it.
 //
-//   idle_huge_pages auto|off|disabled|always|never|fork|busy|shared|realtime|faults|sparse|no_faults
+//   idle_huge_pages auto|off|disabled|always|never|never_this_size|fork|busy|shared|realtime|faults|sparse|no_faults
 //
-// "always" and "never" show the program another setting than the system's: a file of our own in place of
+// "always", "never" and "never_this_size" show the program another setting than the system's: a file of our own in place of
 // the kernel's, in a mount namespace of its own. Where that or huge pages cannot be had the test is
 // skipped.
 #include "idle.h"
@@ -17,6 +17,7 @@
 enum { SKIPPED = 77, FILL = 96 << 20, BLOCK = 1000, PROMOTE_MS = 150000, NEVER_MS = 3000 };
 
 static const char setting_path[] = "/sys/kernel/mm/transparent_hugepage/enabled";
+static const char size_setting_path[] = "/sys/kernel/mm/transparent_hugepage/hugepages-2048kB/enabled";
 
 static void skip_test(const char *reason)
 {
@@ -380,8 +381,8 @@ static void none_by_faults_if_told_so(void)
     load_free(&load);
 }
 
-// Runs this program again in a mount namespace where the setting reads as `text`.
-static void run_under(char **argv, const char *text)
+// Runs this program again in a mount namespace where a setting reads as `text`.
+static void run_under(char **argv, const char *setting, const char *text)
 {
     char path[] = "/tmp/thp-setting-XXXXXX";
     if (getenv("TEST_SETTING") != NULL) {
@@ -391,7 +392,7 @@ static void run_under(char **argv, const char *text)
     CHECK(fd >= 0 && write(fd, text, strlen(text)) == (ssize_t)strlen(text), "%s", path);
     close(fd);
     if (unshare(CLONE_NEWNS) != 0 || mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) != 0 ||
-        mount(path, setting_path, NULL, MS_BIND, NULL) != 0) {
+        mount(path, setting, NULL, MS_BIND, NULL) != 0) {
         unlink(path);
         skip_test("no mount namespace");
     }
@@ -433,10 +434,16 @@ int main(int argc, char **argv)
         CHECK(prctl(PR_SET_THP_DISABLE, 1, 0, 0, 0) == 0, "PR_SET_THP_DISABLE");
         expect_none();
     } else if (strcmp(mode, "never") == 0) {
-        run_under(argv, "always madvise [never]\n");
+        run_under(argv, setting_path, "always madvise [never]\n");
+        expect_none();
+    } else if (strcmp(mode, "never_this_size") == 0) {
+        if (access(size_setting_path, R_OK) != 0) {
+            skip_test("no settings by size before Linux 6.8");
+        }
+        run_under(argv, size_setting_path, "always inherit madvise [never]\n");
         expect_none();
     } else if (strcmp(mode, "always") == 0) {
-        run_under(argv, "[always] madvise never\n");
+        run_under(argv, setting_path, "[always] madvise never\n");
         no_fault_makes_one();
     } else {
         CHECK(false, "unknown mode %s", mode);
