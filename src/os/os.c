@@ -60,13 +60,23 @@ MALLOW_INTERNAL size_t os_limit(const struct os *os) {
                     os_limit_of(RLIMIT_DATA));
 }
 
+static long os_name(uintptr_t address, size_t bytes) {
+    static const char name[] = "mallow";
+    return os_syscall6(SYS_prctl, OS_SET_VMA, OS_SET_VMA_ANON_NAME, (long)address, (long)bytes,
+                       (long)(uintptr_t)name, 0);
+}
+
+// No bytes: the kernel only says whether it would.
+MALLOW_INTERNAL bool os_name_start(struct os *os) {
+    os->name_mappings = os_name(0, 0) == 0;
+    return os->name_mappings;
+}
+
 // What few systems are told of a new mapping besides.
 static MALLOW_COLD void os_describe(struct os *os, uintptr_t address, size_t bytes,
                                     int protection) {
-    static const char name[] = "mallow";
     if (os->name_mappings && protection == (PROT_READ | PROT_WRITE)) {
-        (void)os_syscall6(SYS_prctl, OS_SET_VMA, OS_SET_VMA_ANON_NAME, (long)address, (long)bytes,
-                          (long)(uintptr_t)name, 0);
+        (void)os_name(address, bytes);
     }
     if (os->keeps_by_advice && protection != PROT_NONE) {
         os_count(os, &os->advise_count);

@@ -111,6 +111,10 @@ MALLOW_INLINE bool os_is_confined(const struct os *os) {
 // Notes that it is limited to `limit` bytes from now on; false if it was already, to no more.
 MALLOW_INTERNAL bool os_confine(struct os *os, size_t limit);
 
+// From now on mappings are labelled as ours in /proc/self/maps. False: the kernel does not do that,
+// and is not asked again. One call.
+MALLOW_INTERNAL bool os_name_start(struct os *os);
+
 // The limit of the process's address space or data, whichever is less, in bytes; SIZE_MAX if
 // neither is limited. One call.
 MALLOW_INTERNAL size_t os_limit(const struct os *os);

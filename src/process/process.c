@@ -79,6 +79,15 @@ static size_t process_fit_threshold(struct process_options *options) {
     return process_option(options, huge_threshold);
 }
 
+static MALLOW_COLD void process_start_names(struct process *process) {
+    const char *const line =
+        "mallow: MALLOW_NAME_MAPPINGS=1: the kernel cannot name mappings (from Linux 5.17 on it "
+        "can, with CONFIG_ANON_VMA_NAME), or a filter refuses it; it has no effect\n";
+    if (!os_name_start(&process->os)) {
+        (void)os_tell(2, line, __builtin_strlen(line));
+    }
+}
+
 static void process_start_memory(struct process *process) {
     struct process_options *const options = &process->options;
     process_options_default(options);
@@ -87,7 +96,9 @@ static void process_start_memory(struct process *process) {
         process_options_read(options, environment);
     }
     os_init(&process->os);
-    process->os.name_mappings = process_option(options, name_mappings) != 0;
+    if (process_option(options, name_mappings) != 0) {
+        process_start_names(process);
+    }
     process_limit_apply(process, PROCESS_LIMIT_COMPLAINS); // before anything is held
     // Without the option the kernel's own policy holds; and where all is brought in at start, as
     // nobody waits for that.

@@ -14,6 +14,10 @@ mallow_add(hostile.address_space_256 "${hostile}" ${launched} --as 256 $<TARGET_
 mallow_add(hostile.address_space_64 "${hostile}" ${launched} --as 64 $<TARGET_FILE:refill> 32)
 mallow_add(hostile.data_limit_64 "${hostile}" ${launched} --data 64 $<TARGET_FILE:refill> 40)
 mallow_add(hostile.threads_in_256 "${hostile}" ${launched} --as 256 $<TARGET_FILE:steady_load> --ours)
+# Linux before 5.17 answers EINVAL.
+mallow_add(hostile.no_names "${hostile}" ${launched} --refuse-prctl $<TARGET_FILE:steady_load> --ours)
+set_tests_properties(hostile.no_names PROPERTIES ENVIRONMENT MALLOW_NAME_MAPPINGS=1
+    PASS_REGULAR_EXPRESSION "MALLOW_NAME_MAPPINGS=1: .* no effect")
 mallow_add(hostile.no_proc "${hostile}" ${launched} --hide-proc $<TARGET_FILE:steady_load> --ours)
 
 mallow_program(late_limit hostile/late_limit.c)

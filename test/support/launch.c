@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: MIT
 // Test support: starts a program in a hostile surrounding.
 //
-//   launch [--as MIB] [--data MIB] [--hide-proc] [--preload FILE] [--as-nobody] PROGRAM [ARGUMENT...]
+//   launch [--as MIB] [--data MIB] [--hide-proc] [--preload FILE] [--as-nobody] [--refuse-prctl]
+//          PROGRAM [ARGUMENT...]
 //
 // --as and --data set RLIMIT_AS and RLIMIT_DATA; --hide-proc mounts an empty tmpfs over /proc and /sys in
-// a mount namespace of its own; --as-nobody gives up root. Exits 77 (skipped) where the system refuses.
-#include "check.h"
+// a mount namespace of its own; --as-nobody gives up root; --refuse-prctl: a filter answers EPERM
+// to any prctl. Exits 77 (skipped) where the system refuses.
+#include "filter.h"
 
 #include <sched.h>
 #include <sys/mount.h>
@@ -33,6 +35,8 @@ int main(int count, char **arguments)
         const char *const option = arguments[at];
         if (strcmp(option, "--hide-proc") == 0) {
             hide_proc();
+        } else if (strcmp(option, "--refuse-prctl") == 0) {
+            filter_call(SYS_prctl, SECCOMP_RET_ERRNO | EPERM, 0);
         } else if (strcmp(option, "--as-nobody") == 0) {
             if (setresgid(65534, 65534, 65534) != 0 || setresuid(65534, 65534, 65534) != 0) {
                 SKIP_PROGRAM("not root");
