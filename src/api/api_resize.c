@@ -91,15 +91,21 @@ MALLOW_INLINE bool resize_free_in_slab(struct process *process, const struct hea
     }
 }
 
+// Whether a call that has moved a block had enough to do without giving up slices.
+MALLOW_INLINE bool resize_leaves_slices(bool entered) {
+    return heap_thread.effort > HEAP_EFFORT_SPAN ||
+           (heap_thread.effort >= HEAP_EFFORT_HUGE && entered);
+}
+
 // Frees a large block that has been copied, or, of a call that had enough to do without, leaves its
 // slices to a later one. Who has done little gives slices back that were left so besides; who has
-// taken a span gives them back in place of its own.
+// taken a span gives them back in place of its own, which can be left then.
 MALLOW_INLINE void resize_free_large(struct process *process, struct slab *slab, bool entered) {
     const uint16_t effort = heap_thread.effort;
     const bool due = !entered && arena_is_late(&process->arenas);
-    bool leaves = effort > HEAP_EFFORT_SPAN || (effort >= HEAP_EFFORT_HUGE && entered);
+    bool leaves = resize_leaves_slices(entered);
     if (unlikely(due) && effort == HEAP_EFFORT_SPAN) {
-        leaves = arena_give_late(&process->arenas);
+        leaves = arena_may_put_off(&process->arenas) && arena_give_late(&process->arenas);
     }
     heap_large_free_moved(&process->shared, slab, leaves);
     const bool besides = unlikely(due) && effort <= HEAP_EFFORT_LOOK;
@@ -147,7 +153,7 @@ MALLOW_INLINE void resize_free(struct process *process, const struct heap_block 
         resize_free_large(process, found->slab, os_entries(&process->os) != entries);
         return;
     } else if (thin_give_how(&process->thins, found->slab, (uintptr_t)block,
-                             heap_thread.effort > HEAP_EFFORT_SPAN)) {
+                             resize_leaves_slices(os_entries(&process->os) != entries))) {
         heap_note_effort(HEAP_EFFORT_LOOK);
         return;
     }
@@ -264,10 +270,11 @@ MALLOW_INLINE void *resize_malloc(size_t size) {
                                                     : api_allocate_end(size, heap, address);
 }
 
-// Where a block of a kind moves to.
-MALLOW_INLINE void *resize_allocate(enum heap_block_kind kind, size_t size,
+// Where a block of a kind moves to. `entered`: the kernel has refused to let it grow.
+MALLOW_INLINE void *resize_allocate(enum heap_block_kind kind, bool entered, size_t size,
                                     struct api_layout layout, bool zeroed) {
-    const enum heap_effort effort = heap_move_effort(kind);
+    const enum heap_effort effort =
+        unlikely(entered) ? HEAP_EFFORT_MOVE_REFUSED : heap_move_effort(kind);
     heap_begin_move(effort);
     void *const moved = layout.alignment == 1 && !zeroed ? resize_malloc(size)
                                                          : api_allocate(size, layout, zeroed);
@@ -332,7 +339,8 @@ MALLOW_INLINE void *resize_any(void *block, size_t size, struct api_layout layou
         }
         return kept;
     }
-    void *const moved = resize_allocate(found.kind, size, layout, zeroed);
+    const bool entered = os_entries(&process->os) != entries;
+    void *const moved = resize_allocate(found.kind, entered, size, layout, zeroed);
     if (unlikely(moved == NULL)) {
         return api_resize_stay(&found, block, size, layout, zeroed);
     }

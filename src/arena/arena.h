@@ -178,6 +178,11 @@ MALLOW_INTERNAL void arena_give_late_all(struct arena_set *set);
 MALLOW_INLINE bool arena_is_late(const struct arena_set *set) {
     return __atomic_load_n(&set->late, __ATOMIC_RELAXED) != NULL;
 }
+// Whether a span of any size may be left so.
+MALLOW_INLINE bool arena_may_put_off(const struct arena_set *set) {
+    return __atomic_load_n(&set->late_slices, __ATOMIC_RELAXED) <=
+           ARENA_LATE_SLICES - (MALLOW_LARGE_BYTES_MAX >> MALLOW_SLICE_SHIFT);
+}
 
 // Takes the slices right behind a span, if they are free and in the same chunk.
 MALLOW_INTERNAL bool arena_extend(struct arena_set *set, struct slab *slab, unsigned slice_count,

@@ -292,7 +292,9 @@ MALLOW_INLINE void arena_end_commit(struct arena_set *set, struct arena *arena, 
     }
 }
 
-// Commits slices up to `target`, which are free then, but for `slice_count` from `start` on.
+// Commits slices up to `target`, which are free then, but for `slice_count` from `start` on. Of a
+// growth across the end of a chunk only the rest of that one is made free: what the next one has
+// beyond the span is mapped, and a later growth has it in a straight line.
 static bool arena_commit_to_locked(struct arena_set *set, struct arena *arena, size_t target,
                                    size_t start, unsigned slice_count) {
     const size_t committed = arena->committed_slices;
@@ -302,15 +304,22 @@ static bool arena_commit_to_locked(struct arena_set *set, struct arena *arena, s
         !arena_map_blocks(arena, set->os, target)) {
         return false;
     }
-    for (size_t slice = committed; slice < target;) {
-        const size_t chunk_end = bits_align_down(slice, MALLOW_CHUNK_SLICES) + MALLOW_CHUNK_SLICES;
-        const size_t end = bits_min(target, chunk_end);
-        const bool here = start >= slice && start < end;
-        arena_open_slices(arena, slice, end, here ? arena_mask(start, start + slice_count) : 0);
-        slice = end;
+    size_t slice = committed;
+    size_t chunk_end = (committed | (MALLOW_CHUNK_SLICES - 1)) + 1;
+    size_t end = bits_max(start + slice_count, bits_min(target, chunk_end));
+    while (start >= chunk_end) {
+        arena_open_slices(arena, slice, chunk_end, 0);
+        slice = chunk_end;
+        chunk_end += MALLOW_CHUNK_SLICES;
+        end = start + slice_count;
     }
-    arena->free_slices -= slice_count;
-    arena_end_commit(set, arena, target);
+    if (slice == start && end == start + slice_count) { // of which the span is all
+        chunk_map_reach(&arena->map, (unsigned)(slice / MALLOW_CHUNK_SLICES));
+    } else {
+        arena_open_slices(arena, slice, end, arena_mask(start, start + slice_count));
+        arena->free_slices -= slice_count;
+    }
+    arena_end_commit(set, arena, end);
     return true;
 }
 

@@ -352,10 +352,9 @@ MALLOW_INTERNAL void chunk_map_take(struct chunk_map *map, unsigned chunk_index,
 }
 
 MALLOW_INTERNAL void chunk_map_open(struct chunk_map *map, unsigned chunk_index, uint32_t slices) {
-    const unsigned word_count = chunk_index / 64 / 64 + 1;
     const struct map_at at = map_at(map, chunk_index);
     struct chunk *const chunk = map_chunk(at);
-    map->word_count = word_count > map->word_count ? word_count : map->word_count;
+    chunk_map_reach(map, chunk_index);
     check_assert((chunk->free_mask & slices) == 0);
     chunk->free_mask |= slices;
     map_lengthen_to(at, map_row_of(chunk->free_mask));

@@ -140,6 +140,12 @@ MALLOW_INTERNAL unsigned chunk_map_dirty(const struct chunk_map *map, unsigned c
 MALLOW_INTERNAL void chunk_map_take(struct chunk_map *map, unsigned chunk_index,
                                     unsigned slice_index, unsigned slice_count);
 
+// Has look-ups reach a chunk from now on.
+MALLOW_INLINE void chunk_map_reach(struct chunk_map *map, unsigned chunk_index) {
+    const unsigned word_count = chunk_index / 64 / 64 + 1;
+    map->word_count = word_count > map->word_count ? word_count : map->word_count;
+}
+
 // Opens slices of a chunk: they are free, and clean, for the first time (again).
 MALLOW_INTERNAL void chunk_map_open(struct chunk_map *map, unsigned chunk_index, uint32_t slices);
 

@@ -51,11 +51,15 @@ static void huge_record_give_locked(struct huge_set *set, struct huge *record) {
 }
 
 // Enters a record in the address map, for which memory has been prepared.
-static void huge_enter_locked(struct huge_set *set, struct huge *record, uintptr_t address) {
-    record->place = address_map_place_locked(set->map, address);
-    if (likely(record->place != NULL)) {
-        atomic_store_explicit(record->place, (uintptr_t)record, memory_order_release);
+static void huge_enter_at_locked(struct huge *record, _Atomic(uintptr_t) *place) {
+    record->place = place;
+    if (likely(place != NULL)) {
+        atomic_store_explicit(place, (uintptr_t)record, memory_order_release);
     }
+}
+
+static void huge_enter_locked(struct huge_set *set, struct huge *record, uintptr_t address) {
+    huge_enter_at_locked(record, address_map_place_locked(set->map, address));
 }
 
 static void huge_leave_locked(struct huge *record) {
@@ -246,7 +250,7 @@ static struct huge_mapping huge_map_locked(struct huge_set *set, struct huge_req
         }
         return huge_map_aligned_locked(set, request);
     }
-    if (unlikely(set->refused)) {
+    if (unlikely(set->refused || request->use == HUGE_HURRIED)) {
         // The call may make no second one: fresh pages, mostly at hand, are had at the least cost.
         set->refused = false;
         if (!huge_cache_has_fresh(&set->cache, mapped_bytes)) {
@@ -507,6 +511,7 @@ static uintptr_t huge_remap_locked(struct huge_set *set, struct huge *huge, size
         return 0;
     }
     const uintptr_t before = huge->address;
+    _Atomic(uintptr_t) *const place = huge->place;
     // The entry goes before the mapping does: the moment that its address space is free, another
     // mapping of ours may come to lie there. The lock makes it one step for our own threads.
     huge_leave_locked(huge);
@@ -520,10 +525,14 @@ static uintptr_t huge_remap_locked(struct huge_set *set, struct huge *huge, size
         set->cache.room.torn = true;
         set->refused = true;
     }
-    huge->map_address = moved != 0 ? moved : huge->map_address;
+    if (now == before) { // where the block stays, so does its place, which need not be looked for
+        huge_enter_at_locked(huge, place);
+        return moved != 0 ? now : 0;
+    }
+    huge->map_address = moved;
     __atomic_store_n(&huge->address, now, __ATOMIC_RELEASE);
     huge_enter_locked(set, huge, now);
-    return moved != 0 ? now : 0;
+    return now;
 }
 
 // Grows a block by what is kept of the pages behind it: their faults and a call are saved, and the

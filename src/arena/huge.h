@@ -59,6 +59,7 @@ enum huge_use {
     HUGE_ANY,
     HUGE_ZEROED, // it must read as zero
     HUGE_GROWN,  // instead of a smaller one, and is likely to grow on
+    HUGE_HURRIED, // the same of a call with more to do: of fresh pages
     HUGE_ALONE,  // aligned by more than a page, with no more mapped than the block, even so
 };
 

@@ -214,12 +214,20 @@ MALLOW_INTERNAL MALLOW_COLD uintptr_t heap_huge_short(struct heap *heap, size_t 
     return address;
 }
 
+// Whether a move to a huge block has more to do besides than others: memory for records to prepare,
+// or an old block that cannot be left to a later call.
+MALLOW_INLINE bool heap_is_hurried(const struct heap_shared *shared) {
+    return meta_is_low(shared->meta) || !huge_may_put_off(shared->huges) ||
+           !arena_may_put_off(shared->arenas);
+}
+
 MALLOW_INTERNAL uintptr_t heap_huge_try(struct heap_shared *shared, size_t size,
                                         struct heap_huge_request request,
                                         enum os_charge_level level) {
-    const enum huge_use use = request.use != HUGE_ANY || heap_thread.first_effort == 0
-                                  ? request.use
-                                  : HUGE_GROWN; // a block moves
+    enum huge_use use = request.use;
+    if (use == HUGE_ANY && heap_thread.first_effort != 0) { // a block moves
+        use = unlikely(heap_is_hurried(shared)) ? HUGE_HURRIED : HUGE_GROWN;
+    }
     return request.offset == 0
                ? huge_take_charged(shared->huges, size, request.alignment, use, level)
                : huge_take_at_charged(shared->huges, size, request.alignment, request.offset,
@@ -228,7 +236,11 @@ MALLOW_INTERNAL uintptr_t heap_huge_try(struct heap_shared *shared, size_t size,
 
 MALLOW_INTERNAL uintptr_t heap_huge_resize(struct heap_shared *shared, struct huge *huge,
                                            size_t size, bool may_move) {
-    if (huge_is_fixed(huge, size)) {
+    // One that the kernel may refuse to let grow is not tried where the old block could not be left
+    // to a later call.
+    if (huge_is_fixed(huge, size) ||
+        (unlikely(!huge_may_put_off(shared->huges)) && may_move && huge->parts == HUGE_JOINED &&
+         size > huge->mapped_bytes)) {
         return 0;
     }
     uintptr_t address =

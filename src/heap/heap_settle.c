@@ -24,7 +24,8 @@ static MALLOW_NOINLINE void settle_piece(struct heap_shared *shared) {
 MALLOW_INTERNAL MALLOW_NOINLINE void heap_settle_slow(struct heap_shared *shared, uint64_t entries,
                                                       enum arena_low low) {
     struct os *const os = shared->os;
-    if (os->sealed || os_entries(os) != entries) {
+    if (os->sealed || os_entries(os) != entries ||
+        heap_thread.first_effort >= HEAP_EFFORT_MOVE_REFUSED) { // it has entered the kernel before
         return;
     }
     // What a limit forbids to prepare makes no system call, and does not keep the rest from it.

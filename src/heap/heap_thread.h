@@ -43,6 +43,7 @@ enum heap_effort {
     HEAP_EFFORT_LOOK = 1,     // at what others have freed, or left
     HEAP_EFFORT_MOVE = 3,     // the allocation is for a block that moves
     HEAP_EFFORT_MOVE_FAR = 4, // the same out of a span or a mapping of its own
+    HEAP_EFFORT_MOVE_REFUSED = 9, // the same, and the kernel has been asked for it in vain
     HEAP_EFFORT_POST = 2,     // a slab posted by others
     HEAP_EFFORT_RELEASE = 2,  // a slab, or a large block, given up
     HEAP_EFFORT_SETTLE = 2,   // a piece of what is owed

@@ -305,9 +305,10 @@ static const struct program {
     {"actors", adversary_actors},     // likewise, with several seeds
     {"mortals", adversary_mortals},   {"giants", adversary_giants},
     {"helper", adversary_helper},     {"leavers", adversary_leavers},
-    {"tenants", adversary_tenants},   {"reserve", adversary_reserve}, // in the realtime mode
+    {"tenants", adversary_tenants},   {"regrown", adversary_regrown},
+    {"reserve", adversary_reserve}, // in the realtime mode
 };
-enum { PROGRAM_COUNT = sizeof programs / sizeof programs[0], ALL_COUNT = PROGRAM_COUNT - 9 };
+enum { PROGRAM_COUNT = sizeof programs / sizeof programs[0], ALL_COUNT = PROGRAM_COUNT - 10 };
 
 // Before any library's constructor: the first call of the process, which sets the allocator up.
 static void first_call(int count, char **arguments, char **environment) {

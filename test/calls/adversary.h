@@ -79,5 +79,6 @@ void adversary_actors(void);
 void adversary_mortals(void);
 void adversary_giants(void);
 void adversary_tenants(void);
+void adversary_regrown(void);
 
 #endif

@@ -257,3 +257,27 @@ void adversary_reserve(void) {
     }
     array_drop(blocks, COUNT);
 }
+
+// A few blocks in a young process, resized from any size to any: how many, and of what sizes, is
+// drawn. They are the program's only ones, so that nearly every call moves, and some grow besides.
+void adversary_regrown(void) {
+    enum { BLOCKS = 80, STEPS = 6000 };
+    static const size_t most[] = {64, KIB, 8 * KIB, 64 * KIB, MIB, 6 * MIB};
+    void *blocks[BLOCKS] = {NULL};
+    phase("few blocks, resized from any size to any", false);
+    const size_t count = 2 + random_below(BLOCKS - 2);
+    const size_t kinds = 1 + random_below(3);
+    for (size_t i = 0; i < scaled(STEPS); i++) {
+        void **const block = &blocks[random_below(count)];
+        const size_t size = 1 + random_below(most[6 - 2 * kinds + random_below(2 * kinds)]);
+        *block = counted_realloc(*block, size);
+        touch(*block, size);
+        if (random_below(9) == 0) {
+            counted_free(*block);
+            *block = NULL;
+        }
+    }
+    for (size_t i = 0; i < count; i++) {
+        counted_free(blocks[i]);
+    }
+}

@@ -47,6 +47,8 @@ ORDERS = (16, 48)
 ACTORS = (1, 9, 18, 23, 24, 33, 37, 40, 41, 54, 144, 181, 220, 249, 304, 323, 328,
           350, 422, 462, 557, 666, 816, 1076, 1565, 1589, 1921, 2197, 4190,
           4502)
+# And of "regrown".
+REGROWN = (2, 6, 9, 17, 23, 25)
 # And of "leavers".
 LEAVERS = (2,)
 # And of "mortals".
@@ -188,6 +190,7 @@ def check(arguments):
         runs += [(["actors"], seed) for seed in ACTORS]
         runs += [(["mortals"], seed) for seed in MORTALS]
         runs += [(["giants"], seed) for seed in GIANTS]
+        runs += [(["regrown"], seed) for seed in REGROWN]
         runs += [(["leavers"], seed) for seed in LEAVERS]
         for arguments.program, arguments.seed in runs:
             faults += check_limits(adversary(arguments, arguments.allocators[0][1])[0])
