@@ -92,18 +92,26 @@ static void *calls_allocate(struct mw_heap *heap, struct calls_wish wish) {
 }
 
 // Frees a block that has been copied. Where the heap grows, a call that has taken its system call,
-// or slices, leaves to later ones what can wait of that: a mapping, and what is owed.
+// slices or a mapping leaves to later ones what can wait of that: a mapping, and what is owed.
 static void calls_free_moved(struct mw_heap *heap, const struct heap_block *found, void *block,
                              uint64_t entries) {
     const struct heap_own *const own = api_own(heap);
     struct huge_set *const huges = own->shared->huges;
     if (!heap_own_grows(own) ||
-        (heap_thread.effort < HEAP_EFFORT_SPAN && os_entries(own->shared->os) == entries)) {
+        (heap_thread.effort <= HEAP_EFFORT_LOOK && os_entries(own->shared->os) == entries)) {
         mw_heap_free(heap, block);
         return;
     }
     if (found->kind == HEAP_BLOCK_HUGE && huge_may_put_off(huges) &&
         huge_put_off(huges, found->huge, (uintptr_t)block)) {
+        return;
+    }
+    if (found->kind == HEAP_BLOCK_LARGE) { // as identified, so it is not looked up once more
+        heap_large_free(own->shared, found->slab);
+        return;
+    }
+    if (found->kind == HEAP_BLOCK_HUGE &&
+        huge_give_record(huges, found->huge, (uintptr_t)block, false)) {
         return;
     }
     const enum heap_effort effort = heap_move_effort(found->kind);
