@@ -156,8 +156,9 @@ MW_API size_t mw_usable_size(const void *block);
 MW_API size_t mw_malloc_size(const void *block);
 MW_API size_t mw_malloc_usable_size(const void *block);
 
-// The usable size that mw_malloc(size) would give, or of sizes up to 1,024 bytes, where many threads
-// have allocated, the least that it would; `size` itself where that allocation must fail.
+// The usable size that mw_malloc(size) would give, or of sizes up to 1,024 bytes and of 8 to 64 KiB,
+// where many threads have allocated, the least that it would; `size` itself where that allocation
+// must fail.
 MW_API size_t mw_good_size(size_t size);
 MW_API size_t mw_malloc_good_size(size_t size);
 

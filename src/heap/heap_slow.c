@@ -530,20 +530,67 @@ static MALLOW_NOINLINE uintptr_t heap_allocate_seated(struct heap *heap, unsigne
     return heap_taken_block(&taken, zeroed);
 }
 
-// The first blocks of a class.
+// As heap_seat, for a class of slabs of several slices that has none current. All malloc of such
+// classes comes by here, so no place has to lead to the host's slab. Where the heap or the process
+// has a limit, the class stays itself: a host's blocks take more.
+static struct slab *heap_seat_wide(const struct heap *heap, unsigned *class_index) {
+    const struct heap_medium *const medium = heap_medium_of(heap);
+    if ((medium != NULL && medium->queue[*class_index - MALLOW_DIRECT_CLASS_COUNT] != NULL) ||
+        heap->reserve != heap->shared->reserve ||
+        atomic_load_explicit(&heap->shared->os->charge.limited, memory_order_relaxed) != 0) {
+        return NULL;
+    }
+    const unsigned host = size_class_host(*class_index);
+    struct slab *const slab =
+        medium != NULL ? medium->current[host - MALLOW_DIRECT_CLASS_COUNT] : NULL;
+    if (slab != NULL && slab_is_out(slab) && !slab_can_open(slab) &&
+        ((slab_owner(slab) & SLAB_OWNER_PENDING) == 0 || heap_thread.first_effort != 0)) {
+        return NULL;
+    }
+    *class_index = host;
+    return slab;
+}
+
+// A block of such a class where heaps are many.
+static MALLOW_NOINLINE uintptr_t heap_allocate_wide(struct heap *heap, unsigned class_index,
+                                                    bool zeroed) {
+    unsigned seat = class_index;
+    if (unlikely(!heap_gate_enter_unless_visited(heap))) {
+        return heap_allocate_visited(heap, class_index, zeroed, true);
+    }
+    struct slab *const slab = heap_seat_wide(heap, &seat);
+    const struct heap_taken taken = heap_take_inside(heap, seat, slab);
+    if (unlikely(heap->drain_count != 0) && heap_thread.effort == 0) {
+        heap_drain_besides(heap);
+    }
+    heap_gate_leave(heap);
+    return unlikely(taken.slab == NULL) ? heap_take_without_slab(heap, class_index, zeroed, true)
+                                        : heap_taken_block(&taken, zeroed);
+}
+
+// A block of a class without a current slab; the first of a small one are thin.
 static MALLOW_NOINLINE uintptr_t heap_allocate_first(struct heap *heap, unsigned class_index,
                                                      bool zeroed) {
-    const uintptr_t address = heap_allocate_thin(heap, class_index, zeroed);
-    if (address != 0) {
-        return address;
+    if (class_index < MALLOW_THIN_CLASS_COUNT) {
+        const uintptr_t address = heap_allocate_thin(heap, class_index, zeroed);
+        if (address != 0) {
+            return address;
+        }
+        if (unlikely(heap_thread.first != 0) && class_index >= MALLOW_DIRECT_CLASS_COUNT &&
+            heap->reserve == NULL) { // slices are had sooner than a slab and a place for its class
+            return heap_large_allocate(heap, size_class_bytes(class_index), MALLOW_SLICE_BYTES,
+                                       zeroed);
+        }
     }
-    if (unlikely(heap_thread.first != 0) && class_index >= MALLOW_DIRECT_CLASS_COUNT &&
-        heap->reserve == NULL) { // slices are had sooner than a slab and the places for its class
-        return heap_large_allocate(heap, size_class_bytes(class_index), MALLOW_SLICE_BYTES, zeroed);
+    if (unlikely(heap_is_crowded(heap->shared))) {
+        if (class_index < MALLOW_DIRECT_CLASS_COUNT) {
+            return heap_allocate_seated(heap, class_index, zeroed);
+        }
+        if (size_class_bytes(class_index) > MALLOW_SINGLE_SLICE_BLOCK_MAX) {
+            return heap_allocate_wide(heap, class_index, zeroed);
+        }
     }
-    return unlikely(heap_is_crowded(heap->shared)) && class_index < MALLOW_DIRECT_CLASS_COUNT
-               ? heap_allocate_seated(heap, class_index, zeroed)
-               : heap_allocate_in_slab(heap, class_index, NULL, zeroed, true);
+    return heap_allocate_in_slab(heap, class_index, NULL, zeroed, true);
 }
 
 // Ends a call that has taken a huge block, and had used `used_bytes` of meta before. What is kept
@@ -714,7 +761,7 @@ MALLOW_INTERNAL uintptr_t heap_allocate(struct heap *heap, size_t size, bool zer
             heap_is_slab_dear(heap, class_index, current)) {
             return heap_large_allocate(heap, size, MALLOW_SLICE_BYTES, zeroed);
         }
-        return size <= THIN_RUN_BYTES_MAX && current == NULL
+        return current == NULL
                    ? heap_allocate_first(heap, class_index, zeroed)
                    : heap_allocate_in_slab(heap, class_index, current, zeroed, true);
     }

@@ -5,7 +5,7 @@
 #include "heap/heap_fast.h"
 #include "heap_world.h"
 
-enum { GUEST = 320, HOST = 512, MANY = 200 };
+enum { GUEST = 320, HOST = 512, WIDE_GUEST = 40 << 10, WIDE_HOST = 64 << 10, MANY = 200 };
 
 static struct heap_world world;
 static uintptr_t blocks[MANY];
@@ -215,6 +215,78 @@ CASE(a_guest_without_memory_is_refused_and_nothing_else) {
     heap_world_check(&world, world.heap);
 }
 
+// ---- Classes whose slabs are of several slices: they have no fast path --------------------------
+
+static uintptr_t take_wide(size_t size) {
+    return heap_allocate(world.heap, size, false);
+}
+
+static unsigned wide_first(void) {
+    return size_class_of(MALLOW_SINGLE_SLICE_BLOCK_MAX) + 1;
+}
+
+// A block of each such class; how many of them are of a class's own size.
+static unsigned take_of_wide(void) {
+    unsigned own = 0;
+    for (unsigned class_index = wide_first(); class_index < MALLOW_CLASS_COUNT; class_index++) {
+        const size_t size = size_class_bytes(class_index);
+        const uintptr_t block = take_wide(size);
+        assert_true(block != 0);
+        memset((void *)block, 1, size);
+        assert_true(usable(block) == size ||
+                    usable(block) == size_class_bytes(size_class_host(class_index)));
+        own += usable(block) == size;
+    }
+    heap_world_check(&world, world.heap);
+    return own;
+}
+
+CASE(a_heap_of_few_large_blocks_in_many_sizes_has_a_slab_a_doubling) {
+    assert_int_equal(take_of_wide(), 3); // the hosts'
+    assert_int_equal(world.heap->slab_count, 3);
+}
+
+CASE(where_heaps_are_few_each_class_of_large_blocks_has_its_own) {
+    atomic_store(&world.shared.heap_count, MALLOW_CROWD_HEAPS - 1);
+    assert_int_equal(take_of_wide(), MALLOW_CLASS_COUNT - wide_first());
+    assert_int_equal(world.heap->slab_count, MALLOW_CLASS_COUNT - wide_first());
+}
+
+CASE(where_memory_is_limited_each_class_of_large_blocks_has_its_own) {
+    os_charge_set(&world.arena.os, UINT64_MAX, UINT64_MAX - 1);
+    assert_int_equal(take_of_wide(), MALLOW_CLASS_COUNT - wide_first());
+    os_charge_set(&world.arena.os, UINT64_MAX, UINT64_MAX);
+}
+
+CASE(a_class_of_large_blocks_that_uses_its_hosts_slab_up_gets_its_own) {
+    unsigned count = 0;
+    do {
+        assert_true(count < MANY);
+        blocks[count] = take_wide(WIDE_GUEST);
+        assert_true(blocks[count] != 0);
+    } while (usable(blocks[count++]) == WIDE_HOST);
+    assert_int_equal(usable(blocks[count - 1]), WIDE_GUEST);
+    assert_int_equal(count, size_class_capacity(size_class_of(WIDE_HOST)) + 1);
+    for (unsigned i = 0; i < count; i++) { // and keeps to it, whatever room there is
+        assert_true(heap_free(&world.shared, world.heap, blocks[i]));
+    }
+    assert_int_equal(usable(take_wide(WIDE_GUEST)), WIDE_GUEST);
+    heap_world_check(&world, world.heap);
+}
+
+CASE(a_large_guest_that_is_to_be_zero_is_so_to_its_end) {
+    for (unsigned i = 0; i < 2; i++) { // fresh pages, and used ones
+        const uintptr_t block = heap_allocate(world.heap, WIDE_GUEST, true);
+        assert_int_equal(usable(block), WIDE_HOST);
+        for (size_t byte = 0; byte < WIDE_HOST; byte++) {
+            assert_int_equal(((const char *)block)[byte], 0);
+        }
+        memset((void *)block, 1, WIDE_HOST);
+        assert_true(heap_free(&world.shared, world.heap, block));
+    }
+    heap_world_check(&world, world.heap);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(
@@ -233,6 +305,16 @@ int main(void) {
                                         begin, end),
         cmocka_unit_test_setup_teardown(where_the_host_rests_its_guests_do, begin, end),
         cmocka_unit_test_setup_teardown(a_guest_without_memory_is_refused_and_nothing_else, begin,
+                                        end),
+        cmocka_unit_test_setup_teardown(
+            a_heap_of_few_large_blocks_in_many_sizes_has_a_slab_a_doubling, begin, end),
+        cmocka_unit_test_setup_teardown(
+            where_heaps_are_few_each_class_of_large_blocks_has_its_own, begin, end),
+        cmocka_unit_test_setup_teardown(
+            where_memory_is_limited_each_class_of_large_blocks_has_its_own, begin, end),
+        cmocka_unit_test_setup_teardown(
+            a_class_of_large_blocks_that_uses_its_hosts_slab_up_gets_its_own, begin, end),
+        cmocka_unit_test_setup_teardown(a_large_guest_that_is_to_be_zero_is_so_to_its_end, begin,
                                         end),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
