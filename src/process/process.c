@@ -173,6 +173,7 @@ static void process_start_threads(struct process *process) {
 }
 
 static MALLOW_COLD void process_raise(struct process *process) {
+    bool begins = false;
     os_lock_take(&process->start_lock);
     uint32_t phase = atomic_load_explicit(&process->phase, memory_order_relaxed);
     if (phase == PROCESS_RAW) {
@@ -184,8 +185,12 @@ static MALLOW_COLD void process_raise(struct process *process) {
         // libc is initialised, and so is the thread's storage.
         process_start_threads(process);
         atomic_store_explicit(&process->phase, PROCESS_THREADS, memory_order_release);
+        begins = true;
     }
     os_lock_drop(&process->start_lock);
+    if (begins) { // without the lock: libc may allocate for it
+        process_fork_register(process);
+    }
 }
 
 MALLOW_INTERNAL struct process *process_if_ready(void) {

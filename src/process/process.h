@@ -127,8 +127,10 @@ MALLOW_INTERNAL bool process_foreign_free(struct process *process, void *block);
 // Its usable size there; 0: not known.
 MALLOW_INTERNAL size_t process_foreign_size(struct process *process, void *block);
 
-// process_fork.c
-MALLOW_INTERNAL void process_fork_register(void);
+// process_fork.c. With the first allocation, which constructors of other libraries make before ours
+// run: who registers a handler first is called last before a fork, and a handler called after ours
+// could wait for a thread that needs a lock of ours.
+MALLOW_INTERNAL void process_fork_register(struct process *process);
 // Whether this is a signal handler that has interrupted its own thread with a lock of ours: then
 // there is no waiting for who may wait for that.
 MALLOW_INTERNAL bool process_is_interrupted(const struct process *process);

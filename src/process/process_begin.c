@@ -62,10 +62,9 @@ static bool process_tells(const struct process *process) {
            process_option_text(&process->options, report)[0] != '\0';
 }
 
-// As early as a constructor can be: the fork handlers should be registered before anybody else's.
+// As early as a constructor can be.
 __attribute__((constructor(101))) static void process_begin(void) {
     struct process *const process = process_ready();
-    process_fork_register();
     process_stay_loaded();
     worker_begin(&process->worker);
     // Not by libc's function: it lies where a small program touches nothing else of libc, and the

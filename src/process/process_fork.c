@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Fork: every lock is held across it, in rank order, so that the child finds our structures whole.
 //
+// Owns     fork_process.
 // Holds    in the child, the heaps of threads that are gone stay as they are: their blocks remain
 //          valid and can be freed; their free memory is not used again, because such a thread may
 //          have been stopped in the middle of an operation.
@@ -22,6 +23,8 @@ extern void libc_streams_lock(void) __asm__("_IO_list_lock") __attribute__((weak
 extern void libc_streams_unlock(void) __asm__("_IO_list_unlock") __attribute__((weak));
 #pragma weak __libc_single_threaded // glibc 2.32
 
+static struct process *fork_process; // libc's handlers have no argument
+
 // While libc knows of one thread, its fork does not touch the lock, nor make it new.
 static bool process_fork_has_streams(void) {
     return libc_streams_lock != NULL && &__libc_single_threaded != NULL &&
@@ -37,7 +40,7 @@ MALLOW_INTERNAL bool process_is_interrupted(const struct process *process) {
 }
 
 static void process_fork_prepare(void) {
-    struct process *const process = process_ready();
+    struct process *const process = fork_process;
     const bool streams = process_fork_has_streams();
     if (streams) {
         libc_streams_lock();
@@ -54,7 +57,7 @@ static void process_fork_prepare(void) {
 }
 
 static void process_fork_parent(void) {
-    struct process *const process = process_ready();
+    struct process *const process = fork_process;
     const bool streams = process->fork_holds_streams;
     process_shed_fork_parent(&process->shed);
     arena_fork_parent(&process->arenas);
@@ -68,7 +71,7 @@ static void process_fork_parent(void) {
 }
 
 static void process_fork_child(void) {
-    struct process *const process = process_ready();
+    struct process *const process = fork_process;
     process_shed_fork_child(&process->shed);
     process_beat_fork_child(process);
     arena_fork_child(&process->arenas);
@@ -97,6 +100,7 @@ static void process_fork_child(void) {
     }
 }
 
-MALLOW_INTERNAL void process_fork_register(void) {
+MALLOW_INTERNAL void process_fork_register(struct process *process) {
+    fork_process = process;
     (void)pthread_atfork(process_fork_prepare, process_fork_parent, process_fork_child);
 }

@@ -282,6 +282,8 @@ MALLOW_INTERNAL void worker_fork_child(struct worker *worker) {
     // A child that soon executes another program needs none: the next free that adds to what is
     // kept raises it.
     atomic_store_explicit(&worker->os->work, 0, memory_order_relaxed);
-    worker->process_id = os_process_number();
+    if (worker->process_id != 0) { // else this is a constructor's fork, before ours has run
+        worker->process_id = os_process_number();
+    }
     worker_adjust_trim(worker);
 }

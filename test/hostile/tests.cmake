@@ -51,6 +51,11 @@ mallow_preloaded(hostile.mappings_used_up "check;native" hostile/mappings_used_u
 mallow_preloaded(hostile.partly_moved "check;native" hostile/partly_moved.c)
 mallow_preloaded(hostile.vanishing "check;native" hostile/vanishing.c)
 mallow_preloaded(hostile.libc_blocks "check;native" hostile/libc_blocks.c)
+add_library(fork_joins_library SHARED hostile/fork_joins_library.c)
+target_link_libraries(fork_joins_library PRIVATE test_flags)
+mallow_preloaded(hostile.fork_joins "check;native" hostile/fork_joins.c)
+target_link_libraries(hostile_fork_joins PRIVATE fork_joins_library)
+set_tests_properties(hostile.fork_joins PROPERTIES TIMEOUT 60)
 mallow_preloaded(hostile.exit_in_handler "check;native" hostile/exit_in_handler.c)
 mallow_preloaded(hostile.exit_on_small_stack "check;native" hostile/exit_on_small_stack.c)
 
