@@ -4,7 +4,6 @@
 
 #include <assert.h>
 #include <errno.h>
-#include <linux/futex.h>
 #include <signal.h>
 #include <sys/auxv.h>
 #include <sys/mman.h>
@@ -14,6 +13,7 @@
 
 #include "base/bits.h"
 #include "base/compiler.h"
+#include "os/os_pages.h"
 #include "os/os_syscall.h"
 
 // Older headers lack these; the numbers are the kernel's interface.
@@ -240,15 +240,6 @@ MALLOW_INTERNAL enum os_moved os_move(struct os *os, uintptr_t address, size_t b
     return os_has_gap(os, address, bytes) ? OS_BOTH_LOST : OS_TARGET_LOST;
 }
 
-// Where the kernel does not know that advice (before 5.14), or a filter refuses it: a wait for a
-// word that begins by reading it, and lasts no time.
-static MALLOW_COLD bool os_is_readable(uintptr_t address) {
-    const struct timespec at_once = {0, 0};
-    const long result = os_syscall6(SYS_futex, (long)address, FUTEX_WAIT_PRIVATE, 0,
-                                    (long)(uintptr_t)&at_once, 0, 0);
-    return result == -EAGAIN || result == -ETIMEDOUT || result == -EINTR;
-}
-
 MALLOW_INTERNAL bool os_is_mapped(const struct os *os, uintptr_t address) {
     const uintptr_t page = bits_align_down(address, os->page_bytes);
     const long result = os_syscall6(SYS_madvise, (long)page, (long)os->page_bytes,
@@ -259,7 +250,7 @@ MALLOW_INTERNAL bool os_is_mapped(const struct os *os, uintptr_t address) {
     // Of nothing it is said whether the advice is known.
     const long known =
         os_syscall6(SYS_madvise, (long)page, 0, OS_ADVISE_POPULATE_READ, 0, 0, 0);
-    return os_failed(known) && os_is_readable(page);
+    return os_failed(known) && os_read_word(page);
 }
 
 MALLOW_INTERNAL size_t os_resident(const struct os *os, uintptr_t address, size_t bytes) {

@@ -3,7 +3,9 @@
 #include "os/os_pages.h"
 
 #include <errno.h>
+#include <linux/futex.h>
 #include <sys/auxv.h>
+#include <time.h>
 
 #include "base/bits.h"
 #include "os/os_syscall.h"
@@ -46,6 +48,13 @@ MALLOW_INTERNAL bool os_prefault(uintptr_t address, size_t bytes) {
     }
 }
 
+MALLOW_INTERNAL bool os_read_word(uintptr_t address) {
+    const struct timespec at_once = {0, 0};
+    const long result = os_syscall6(SYS_futex, (long)address, FUTEX_WAIT_PRIVATE, 0,
+                                    (long)(uintptr_t)&at_once, 0, 0);
+    return result == -EAGAIN || result == -ETIMEDOUT || result == -EINTR;
+}
+
 MALLOW_INTERNAL bool os_bring_in(uintptr_t address, size_t bytes, bool *locked) {
     const size_t page = os_page_size();
     const uintptr_t first = bits_align_down(address, page);
@@ -60,8 +69,9 @@ MALLOW_INTERNAL void os_bring_in_image(bool *locked) {
     const size_t page = os_page_size();
     const uintptr_t last = (uintptr_t)_end;
     for (uintptr_t at = bits_align_down((uintptr_t)__ehdr_start, page); at < last; at += page) {
-        if (!*locked || !os_lock_pages(at, page)) {
-            (void)os_syscall6(SYS_madvise, (long)at, (long)page, OS_ADVISE_LOOK_IN, 0, 0, 0);
+        if ((!*locked || !os_lock_pages(at, page)) &&
+            os_syscall6(SYS_madvise, (long)at, (long)page, OS_ADVISE_LOOK_IN, 0, 0, 0) != 0) {
+            (void)os_read_word(at);
         }
     }
 }

@@ -19,6 +19,11 @@ MALLOW_INTERNAL size_t os_page_size(void);
 // a write to each page. False: there is no memory for it.
 MALLOW_INTERNAL bool os_prefault(uintptr_t address, size_t bytes);
 
+// Has the kernel read the aligned word at `address`, which brings its page in, by a wait that lasts
+// no time: for where an advice that does so is not known (before 5.14), or a filter refuses it.
+// False: it cannot be read. One call.
+MALLOW_INTERNAL bool os_read_word(uintptr_t address);
+
 // Locks what lies in [address, address + bytes), in whole pages, if *locked; where the kernel does
 // not let us, *locked becomes false, and the pages are only brought in. False: not even that.
 MALLOW_INTERNAL bool os_bring_in(uintptr_t address, size_t bytes, bool *locked);
