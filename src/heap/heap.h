@@ -421,6 +421,12 @@ MALLOW_INLINE bool heap_is_crowded(const struct heap_shared *shared) {
     return atomic_load_explicit(&shared->heap_count, memory_order_relaxed) >= MALLOW_CROWD_HEAPS;
 }
 MALLOW_INTERNAL struct slab *heap_seat(const struct heap *heap, unsigned *class_index);
+// Whether a host's slab is used up, for a guest. For a block that moves, what others have freed in
+// it stays there.
+MALLOW_INLINE bool heap_is_host_out(const struct slab *slab) {
+    return slab_is_out(slab) && !slab_can_open(slab) &&
+           ((slab_owner(slab) & SLAB_OWNER_PENDING) == 0 || heap_thread.first_effort != 0);
+}
 // Leads malloc of a class to its host's current slab, for as long as that is current, does not
 // rest, and the class has none of its own.
 MALLOW_INTERNAL void heap_seat_guest(struct heap *heap, unsigned class_index, struct slab *slab);

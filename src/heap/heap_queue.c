@@ -104,9 +104,7 @@ MALLOW_INTERNAL struct slab *heap_seat(const struct heap *heap, unsigned *class_
         return NULL;
     }
     struct slab *const slab = heap_current_slab(heap, host);
-    // For a block that moves, what others have freed in it stays there.
-    if (slab != NULL && slab_is_out(slab) && !slab_can_open(slab) &&
-        ((slab_owner(slab) & SLAB_OWNER_PENDING) == 0 || heap_thread.first_effort != 0)) {
+    if (slab != NULL && heap_is_host_out(slab)) {
         return NULL;
     }
     *class_index = host;

@@ -476,6 +476,17 @@ static MALLOW_COLD uintptr_t heap_take_without_slab(struct heap *heap, unsigned 
                : heap_large_allocate(heap, block_bytes, MALLOW_SLICE_BYTES, zeroed);
 }
 
+// The part inside of the heap, which has been entered, and leaving it.
+MALLOW_INLINE struct heap_taken heap_take_and_leave(struct heap *heap, unsigned class_index,
+                                                    struct slab *slab) {
+    const struct heap_taken taken = heap_take_inside(heap, class_index, slab);
+    if (unlikely(heap->drain_count != 0) && heap_thread.effort == 0) {
+        heap_drain_besides(heap);
+    }
+    heap_gate_leave(heap);
+    return taken;
+}
+
 // A block of a class. `plain`: any block of its size will do if there is none. Classes without a
 // fast path get every block here, so a visitor of the heap that is inside can count on none of
 // their blocks being taken, nor on any ceasing to be zero.
@@ -485,15 +496,9 @@ static MALLOW_NOINLINE uintptr_t heap_allocate_in_slab(struct heap *heap, unsign
     if (unlikely(!heap_gate_enter_unless_visited(heap))) {
         return heap_allocate_visited(heap, class_index, zeroed, plain);
     }
-    const struct heap_taken taken = heap_take_inside(heap, class_index, current);
-    if (unlikely(heap->drain_count != 0) && heap_thread.effort == 0) {
-        heap_drain_besides(heap);
-    }
-    heap_gate_leave(heap);
-    if (unlikely(taken.slab == NULL)) {
-        return heap_take_without_slab(heap, class_index, zeroed, plain);
-    }
-    return heap_taken_block(&taken, zeroed);
+    const struct heap_taken taken = heap_take_and_leave(heap, class_index, current);
+    return unlikely(taken.slab == NULL) ? heap_take_without_slab(heap, class_index, zeroed, plain)
+                                        : heap_taken_block(&taken, zeroed);
 }
 
 // The same where a visitor was found inside.
@@ -543,8 +548,7 @@ static struct slab *heap_seat_wide(const struct heap *heap, unsigned *class_inde
     const unsigned host = size_class_host(*class_index);
     struct slab *const slab =
         medium != NULL ? medium->current[host - MALLOW_DIRECT_CLASS_COUNT] : NULL;
-    if (slab != NULL && slab_is_out(slab) && !slab_can_open(slab) &&
-        ((slab_owner(slab) & SLAB_OWNER_PENDING) == 0 || heap_thread.first_effort != 0)) {
+    if (slab != NULL && heap_is_host_out(slab)) {
         return NULL;
     }
     *class_index = host;
@@ -559,11 +563,7 @@ static MALLOW_NOINLINE uintptr_t heap_allocate_wide(struct heap *heap, unsigned 
         return heap_allocate_visited(heap, class_index, zeroed, true);
     }
     struct slab *const slab = heap_seat_wide(heap, &seat);
-    const struct heap_taken taken = heap_take_inside(heap, seat, slab);
-    if (unlikely(heap->drain_count != 0) && heap_thread.effort == 0) {
-        heap_drain_besides(heap);
-    }
-    heap_gate_leave(heap);
+    const struct heap_taken taken = heap_take_and_leave(heap, seat, slab);
     return unlikely(taken.slab == NULL) ? heap_take_without_slab(heap, class_index, zeroed, true)
                                         : heap_taken_block(&taken, zeroed);
 }

@@ -114,27 +114,17 @@ static void expect_steps_in_slabs(bool late)
 }
 
 // As by a service manager, before the program begins: nothing that the library sees.
-static void refuse(long one, long other)
+static void refuse(long number)
 {
-    struct sock_filter filter[] = {
-        BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
-        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, (unsigned)one, 1, 0),
-        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, (unsigned)other, 0, 1),
-        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EPERM),
-        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
-    };
-    const struct sock_fprog program = {COUNT_OF(filter), filter};
-    if (syscall(SYS_prctl, PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0 ||
-        syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, 0, &program) != 0) {
-        SKIP_PROGRAM("no seccomp filter: %s", strerror(errno));
-    }
+    filter_call(number, SECCOMP_RET_ERRNO | EPERM, 0);
 }
 
 // What libc reads without a system call is the time as ever.
 static void refuse_the_time_and(long number)
 {
     struct timespec now;
-    refuse(SYS_clock_gettime, number);
+    refuse(SYS_clock_gettime);
+    refuse(number);
     if (clock_gettime(CLOCK_MONOTONIC, &now) != 0) {
         SKIP_PROGRAM("the time takes a system call");
     }
@@ -143,7 +133,7 @@ static void refuse_the_time_and(long number)
 // The thread ends at once: without a pause between its looks it would keep a processor busy.
 static void refuse_to_wait(void)
 {
-    refuse(SYS_futex, SYS_futex);
+    refuse(SYS_futex);
     fill_and_free();
     CHECK(wait_for_threads(1, 2000), "a thread that cannot wait");
 }

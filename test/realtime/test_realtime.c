@@ -5,22 +5,18 @@
 // ENOMEM, and everything that comes back can be used again. The reserve is 32 MiB, for threads 96
 // (tests.cmake). Where a filter refuses to lock pages and to bring them in by advice (refused), they are
 // brought in all the same; where memory for that is missing (unready), the line says no more than that.
-#include "../support/check.h"
+#include "../support/filter.h"
 
 #include <dlfcn.h>
 #include <errno.h>
 #include <link.h>
-#include <linux/filter.h>
-#include <linux/seccomp.h>
 #include <malloc.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/prctl.h>
 #include <sys/resource.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
 enum { SLOTS = 4096, STEPS = 2000000, RESERVE = 32 << 20, FILL_MAX = 1 << 17 };
@@ -50,11 +46,7 @@ static void enter_sandbox(void)
         ALLOW(SYS_rt_sigreturn),
         BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_KILL_PROCESS),
     };
-    const struct sock_fprog program = {COUNT_OF(filter), filter};
-    if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0 ||
-        syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, SECCOMP_FILTER_FLAG_TSYNC, &program) != 0) {
-        SKIP_PROGRAM("no seccomp filter: %s", strerror(errno));
-    }
+    filter_install(filter, COUNT_OF(filter), SECCOMP_FILTER_FLAG_TSYNC);
 }
 
 static long faults(void)
@@ -302,22 +294,12 @@ static size_t locked_kilobytes(void)
 // From the first instruction on, as by a service manager.
 static void begin_again_without_advice(char **arguments, unsigned error)
 {
-    struct sock_filter filter[] = {
-        BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
-        ALLOW(SYS_execve),
-        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_madvise, 1, 0),
-        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_mlock, 0, 1),
-        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | error),
-        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
-    };
-    const struct sock_fprog program = {COUNT_OF(filter), filter};
     if (getenv("TEST_BEGUN_AGAIN") != NULL) {
         return;
     }
     setenv("TEST_BEGUN_AGAIN", "1", 1);
-    if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0 || prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) != 0) {
-        SKIP_PROGRAM("no seccomp filter: %s", strerror(errno));
-    }
+    filter_call(SYS_madvise, SECCOMP_RET_ERRNO | error, 0);
+    filter_call(SYS_mlock, SECCOMP_RET_ERRNO | error, 0);
     execv("/proc/self/exe", arguments);
     CHECK(false, "execv: %s", strerror(errno));
 }
