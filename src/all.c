@@ -52,6 +52,7 @@
 #include "arena/arena_grow.c"
 #include "arena/arena_secondary.c"
 #include "arena/arena_idle.c"
+#include "arena/arena_broad.c"
 #include "arena/arena_node.c"
 #include "arena/arena_giant.c"
 #include "arena/huge.c"

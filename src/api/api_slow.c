@@ -105,12 +105,13 @@ static MALLOW_NOINLINE void *api_allocate_first(size_t size, struct api_layout l
 }
 
 // Work waits, and there is no background thread: growth may be work, too, and nobody frees, it may
-// be, for long.
+// be, for long. A large block is a span and little else, and there may be no other calls.
 static MALLOW_COLD uintptr_t api_allocate_polling(size_t size, struct heap *heap, bool zeroed) {
     struct process *const process = process_ready();
     const uint64_t entries = os_entries(&process->os);
     const uintptr_t address = heap_allocate(heap, size, zeroed);
-    process_poll(process, entries, false);
+    process_poll_after(process, entries,
+                       size > MALLOW_SLAB_BYTES_MAX ? HEAP_EFFORT_SPAN : MALLOW_CALL_EFFORT, false);
     return address;
 }
 

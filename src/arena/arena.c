@@ -2,6 +2,7 @@
 // Arena: taking and giving spans. See arena.h.
 #include "arena/arena.h"
 
+#include "arena/arena_broad.h"
 #include "arena/arena_node.h"
 #include "arena/reserve.h"
 #include "base/bits.h"
@@ -580,6 +581,7 @@ MALLOW_INTERNAL size_t arena_purge_some(struct arena_set *set, size_t bytes) {
 MALLOW_INTERNAL size_t arena_purge_all(struct arena_set *set) {
     arena_give_late_all(set);
     os_lock_take(&set->lock);
+    arena_broad_settle_locked(set);
     size_t released = arena_await_leaving_locked(set);
     released +=
         set->primary.slice_count != 0 ? arena_purge_locked(set, &set->primary, SIZE_MAX) : 0;

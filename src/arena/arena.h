@@ -94,6 +94,14 @@ struct arena_leaving {
     unsigned count;
 };
 
+// Address space of the primary arena in which a fault makes a huge page (arena_broad.h), in slices.
+struct arena_broad {
+    size_t next;   // up to here it is over; written under lock
+    size_t end;    // none from here on; written under lock
+    size_t looked; // committed at the last look, and the last tick: the background thread's
+    size_t ticked;
+};
+
 struct arena_set {
     struct os *os;
     struct meta *meta;
@@ -123,6 +131,7 @@ struct arena_set {
     size_t raise_slices;            // committed so many, somebody is to look for dense chunks
     _Atomic(uint64_t) split_count;  // huge pages of chunks that a purge has split
     _Atomic(uint64_t) purged_bytes; // so far
+    struct arena_broad broad;
 };
 
 // A span taken: its header slot (cleared), its address, and whether it reads as zero.

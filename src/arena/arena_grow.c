@@ -2,6 +2,7 @@
 // Arena growth: reserving arenas, committing more of them, giving them back. See arena.h.
 #include "arena/arena.h"
 
+#include "arena/arena_broad.h"
 #include "arena/arena_node.h"
 #include "arena/reserve.h"
 #include "base/bits.h"
@@ -15,6 +16,7 @@ enum {
     ARENA_STEP_SLICES_MAX = MALLOW_CHUNK_SLICES, // what is made free in one call is bounded
     ARENA_SOON_SLICES = 3 * MALLOW_CHUNK_SLICES,  // headers that are not ready so far are urgent
     ARENA_AHEAD_SLICES = 4 * MALLOW_CHUNK_SLICES, // headers are ready so far beyond what is needed
+    ARENA_LARGE_RAISE_SLICES = 6 * MALLOW_CHUNK_SLICES, // so 16 MiB of large blocks are as 64
 };
 
 #define ARENA_BATCH_BYTES ((size_t)ARENA_HEADER_BATCH_SLICES << MALLOW_SLICE_SHIFT)
@@ -284,10 +286,24 @@ MALLOW_INLINE bool arena_map_blocks(struct arena *arena, struct os *os, size_t t
     return true;
 }
 
-// Notes that slices up to `target` are committed.
+// Whether the last chunk that is committed begins with a large block. A hint: who has taken it
+// describes it without the lock.
+MALLOW_RACY_READ static bool arena_ends_large(const struct arena *arena) {
+    const size_t last = arena->committed_slices - MALLOW_CHUNK_SLICES;
+    return likely(arena_goes_by_chunks(arena)) &&
+           arena->slabs[arena_slot_of(arena, last)].kind == SLAB_LARGE;
+}
+
+// Notes that slices up to `target` are committed. Growth by large blocks has somebody come and look
+// sooner, as there are huge pages for what is still to be touched (arena_broad.h).
 MALLOW_INLINE void arena_end_commit(struct arena_set *set, struct arena *arena, size_t target) {
+    size_t raise_slices = __atomic_load_n(&set->raise_slices, __ATOMIC_RELAXED);
+    if (arena_ends_large(arena)) {
+        raise_slices -= ARENA_LARGE_RAISE_SLICES;
+        __atomic_store_n(&set->raise_slices, raise_slices, __ATOMIC_RELAXED);
+    }
     __atomic_store_n(&arena->committed_slices, target, __ATOMIC_RELEASE);
-    if (unlikely(target >= __atomic_load_n(&set->raise_slices, __ATOMIC_RELAXED))) {
+    if (unlikely(target >= raise_slices)) {
         os_raise(set->os, OS_WORK_GROWN);
     }
 }
@@ -507,6 +523,7 @@ MALLOW_INTERNAL size_t arena_decommit_locked(struct arena_set *set, struct arena
     arena_less_dirty_locked(set, dirty_count);
     if (arena == &set->primary) {
         arena_node_decommitted_locked(set, end);
+        arena_broad_cut_locked(set, end);
     }
     os_charge_release(set->os, dirty_count << MALLOW_SLICE_SHIFT);
     arena->free_slices -= count;

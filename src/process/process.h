@@ -109,14 +109,19 @@ MALLOW_INTERNAL int process_set_option(struct process *process, const char *name
 MALLOW_INTERNAL void process_set_trim_threshold(struct process *process, uint64_t bytes);
 
 // After slow calls, with no lock held: has memory looked after that nobody needs, unless the call
-// has done much, or made its system call. `entries`: os_entries when it began; `may_step`: not only
-// by the background thread.
-MALLOW_INLINE void process_poll(struct process *process, uint64_t entries, bool may_step) {
+// has done much, or made its system call. `entries`: os_entries when it began; `effort_max`: how
+// much; `may_step`: not only by the background thread.
+MALLOW_INLINE void process_poll_after(struct process *process, uint64_t entries,
+                                      unsigned effort_max, bool may_step) {
     if (unlikely(atomic_load_explicit(&process->os.work, memory_order_relaxed) != 0) &&
         worker_is_absent(&process->worker) && os_entries(&process->os) == entries &&
-        heap_thread.effort <= MALLOW_CALL_EFFORT) {
+        heap_thread.effort <= effort_max) {
         worker_poll(&process->worker, may_step && heap_thread.effort < MALLOW_CALL_EFFORT);
     }
+}
+
+MALLOW_INLINE void process_poll(struct process *process, uint64_t entries, bool may_step) {
+    process_poll_after(process, entries, MALLOW_CALL_EFFORT, may_step);
 }
 
 // Gives all that is only kept for speed back to the OS; bytes released.

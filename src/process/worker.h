@@ -47,6 +47,8 @@ struct worker {
     uint64_t calm_faults;           // page faults when it was last looked at
     uint64_t calm_entries;          // mallow's calls to the kernel, by then
     uint64_t promote_at_us;         // no huge page is made before
+    uint64_t broad_at_us;           // when growth is looked at next
+    uint64_t broad_wait_us;         // and how long after that
     struct os_lock lock;            // for changes of state, but for STOPPING to NONE
     _Atomic(uint32_t) state;        // enum worker_state
     _Atomic(uint32_t) bell;         // changes when the thread is to look up at once

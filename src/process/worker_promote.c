@@ -9,6 +9,7 @@
 //          rare. So the kernel is at it for at most 4 % of the time.
 #include "process/worker.h"
 
+#include "arena/arena_broad.h"
 #include "arena/huge_faults.h"
 #include "base/bits.h"
 #include "os/os_huge.h"
@@ -20,6 +21,7 @@ enum {
     PROMOTE_REST_SHARE = 25,   // times as long as one has taken
     PROMOTE_REST_MAX_US = 2000000, // the worst is as good as over then
     WORKER_PAY_US = 10000,     // between looks at what is owed, while much is kept
+    WORKER_BROAD_US = 2000,    // between looks at growth by large blocks, at least
 };
 
 MALLOW_INTERNAL bool worker_may_promote(struct worker *worker) {
@@ -46,7 +48,26 @@ MALLOW_INTERNAL void worker_look_for_faults(struct worker *worker) {
     }
     if (worker->faults_huge) {
         huge_faults_look(worker->huges);
+        arena_broad_tick(worker->arenas);
     }
+}
+
+// When to look again whether the program grows by large blocks: soon while it grows at all, as each
+// stretch of address space on huge pages is used up in milliseconds; and else ever later.
+static uint64_t worker_broaden_until(struct worker *worker, uint64_t now_us, uint64_t until_us) {
+    if (!worker->faults_huge || !worker->faults_asked || huge_is_limited(worker->os)) {
+        return until_us;
+    }
+    if (worker->broad_at_us <= now_us) {
+        const uint64_t entries = os_entries(worker->os);
+        const uint64_t later_us =
+            arena_broad_look(worker->arenas) ? 0 : 2 * worker->broad_wait_us;
+        worker->broad_wait_us =
+            bits_min(bits_max(later_us, WORKER_BROAD_US), (uint64_t)MALLOW_TICK_MS * 1000);
+        worker->broad_at_us = now_us + worker->broad_wait_us;
+        worker->calm_entries += os_entries(worker->os) - entries;
+    }
+    return bits_min(until_us, worker->broad_at_us);
 }
 
 // What faults and calls there have been so far is the program's time before this look.
@@ -124,6 +145,7 @@ MALLOW_INTERNAL bool worker_rest(struct worker *worker, uint32_t bell) {
                            : end_us;
         }
         until_us = worker_pay_until(worker, now_us, until_us);
+        until_us = worker_broaden_until(worker, now_us, until_us);
         if (until_us > now_us) {
             if (!os_wait(&worker->bell, bell, (until_us - now_us) * 1000)) {
                 return false;

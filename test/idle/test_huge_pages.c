@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Huge pages are made of dense memory in the background, and only where the system allows it.
 //
-//   idle_huge_pages auto|off|disabled|always|never|never_this_size|fork|busy|shared|realtime|faults|sparse|no_faults
+//   idle_huge_pages auto|off|disabled|always|never|never_this_size|fork|busy|shared|realtime|faults|sparse|no_faults|broad|broad_sparse|no_broad
 //
 // "always", "never" and "never_this_size" show the program another setting than the system's: a file of our own in place of
 // the kernel's, in a mount namespace of its own. Where that or huge pages cannot be had the test is
@@ -381,6 +381,69 @@ static void none_by_faults_if_told_so(void)
     load_free(&load);
 }
 
+// ---- By faults, in blocks of up to a megabyte ----------------------------------------------------------
+
+enum { MEDIUM = 500 * KIB, MEDIUM_STEP = 32, MEDIUM_STEPS = 25 }; // 16 MiB a step, 400 in all
+
+// Grows until a fault has made huge pages, or there is enough; KiB that are huge.
+static size_t grow_by_medium(struct load *loads, unsigned *count)
+{
+    for (*count = 0; *count < MEDIUM_STEPS && huge_kib() < 16 * KIB;) {
+        load_fill(&loads[(*count)++], MEDIUM_STEP, MEDIUM);
+        rest_ms(10);
+    }
+    return huge_kib();
+}
+
+static void dense_medium_blocks_get_them_by_faults(void)
+{
+    static struct load loads[MEDIUM_STEPS];
+    unsigned count = 0;
+    need_faults();
+    const size_t huge = grow_by_medium(loads, &count);
+    const size_t asked = count * MEDIUM_STEP * (MEDIUM / KIB);
+    dprintf(2, "RSS %zu KiB, of them huge %zu, for %zu\n", process_rss_kib(), huge, asked);
+    CHECK(huge >= 16 * KIB, "%zu KiB huge of %zu", huge, asked); // long before 400 ms
+    CHECK(process_rss_kib() <= asked + asked / 8 + 8 * KIB, "RSS %zu KiB for %zu", process_rss_kib(), asked);
+    for (unsigned i = 0; i < count; i++) {
+        load_check(&loads[i]);
+        load_free(&loads[i]);
+    }
+    CHECK(wait_for_rss(12 * KIB, PROMOTE_MS), "%zu KiB stay of nothing", process_rss_kib());
+}
+
+static void sparse_medium_blocks_do_not(void)
+{
+    static unsigned char *blocks[MEDIUM_STEPS * MEDIUM_STEP];
+    need_faults();
+    for (size_t i = 0; i < MEDIUM_STEPS * MEDIUM_STEP; i++) {
+        blocks[i] = fam_malloc(MEDIUM);
+        CHECK(blocks[i] != NULL, "malloc");
+        for (size_t at = 0; at < MEDIUM; at += 16 * KIB) {
+            blocks[i][at] = 1;
+        }
+        if (i % MEDIUM_STEP == 0) {
+            rest_ms(10);
+        }
+    }
+    CHECK(huge_kib() == 0, "%zu KiB huge for sparse blocks", huge_kib());
+    for (size_t i = 0; i < MEDIUM_STEPS * MEDIUM_STEP; i++) {
+        fam_free(blocks[i]);
+    }
+}
+
+static void no_medium_blocks_if_told_so(void)
+{
+    static struct load loads[MEDIUM_STEPS];
+    unsigned count = 0;
+    need_faults();
+    const size_t huge = grow_by_medium(loads, &count);
+    CHECK(huge == 0, "%zu KiB huge though switched off", huge);
+    for (unsigned i = 0; i < count; i++) {
+        load_free(&loads[i]);
+    }
+}
+
 // Runs this program again in a mount namespace where a setting reads as `text`.
 static void run_under(char **argv, const char *setting, const char *text)
 {
@@ -423,6 +486,12 @@ int main(int argc, char **argv)
         sparse_blocks_do_not();
     } else if (strcmp(mode, "no_faults") == 0) {
         none_by_faults_if_told_so();
+    } else if (strcmp(mode, "broad") == 0) {
+        dense_medium_blocks_get_them_by_faults();
+    } else if (strcmp(mode, "broad_sparse") == 0) {
+        sparse_medium_blocks_do_not();
+    } else if (strcmp(mode, "no_broad") == 0) {
+        no_medium_blocks_if_told_so();
     } else if (strcmp(mode, "busy") == 0) {
         not_while_it_faults();
     } else if (strcmp(mode, "off") == 0) {

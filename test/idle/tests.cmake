@@ -43,11 +43,11 @@ if(NOT MALLOW_SANITIZE)
     endforeach()
     mallow_program(idle_huge_pages idle/test_huge_pages.c idle/idle.c)
     foreach(mode auto fork off disabled never never_this_size always busy shared realtime faults
-        sparse no_faults)
+        sparse no_faults broad broad_sparse no_broad)
         mallow_add(idle.huge_pages_${mode} "check;plain;native" idle_huge_pages ${mode})
         set_tests_properties(idle.huge_pages_${mode} PROPERTIES ENVIRONMENT "${preload}" TIMEOUT 600)
     endforeach()
-    set_tests_properties(idle.huge_pages_no_faults PROPERTIES
+    set_tests_properties(idle.huge_pages_no_faults idle.huge_pages_no_broad PROPERTIES
         ENVIRONMENT "${preload};MALLOW_HUGE_FAULTS=0")
     set_tests_properties(idle.huge_pages_off PROPERTIES ENVIRONMENT "${preload};MALLOW_HUGE_PAGES=0")
     set_tests_properties(idle.huge_pages_realtime PROPERTIES ENVIRONMENT

@@ -41,6 +41,7 @@ static bool world_purge(uintptr_t address, size_t bytes);
 #define os_purge(os, address, bytes) ((void)(os), world_purge((address), (bytes)))
 #include "arena/arena_idle.c"
 #undef os_purge
+#include "arena/arena_broad.c"
 #include "arena/arena_node.c"
 #include "arena/arena_giant.c"
 #include "arena/huge.c"

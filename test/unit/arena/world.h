@@ -17,16 +17,20 @@ struct arena_world {
 
 enum { WORLD_RESERVE_BYTES = 8 << 20, WORLD_SLICES = WORLD_RESERVE_BYTES / (64 << 10) };
 
-// 8 MiB in the primary arena, 4 MiB in each secondary one, nothing purged as it is freed.
-static inline void arena_world_begin(struct arena_world *world) {
+// So much in the primary arena, 4 MiB in each secondary one, nothing purged as it is freed.
+static inline void arena_world_begin_with(struct arena_world *world, size_t reserve_bytes) {
     memset(world, 0, sizeof *world);
     os_init(&world->os);
     world->os.address_space_limit = SIZE_MAX;
     meta_init(&world->meta, &world->os);
     address_map_init(&world->map, &world->meta);
-    arena_set_init(&world->arenas, &world->os, &world->meta, &world->map, WORLD_RESERVE_BYTES);
+    arena_set_init(&world->arenas, &world->os, &world->meta, &world->map, reserve_bytes);
     world->arenas.secondary_bytes = 2 * MALLOW_CHUNK_BYTES;
     world->arenas.trim_slices = SIZE_MAX;
+}
+
+static inline void arena_world_begin(struct arena_world *world) {
+    arena_world_begin_with(world, WORLD_RESERVE_BYTES);
 }
 
 static inline void arena_world_unmap(struct os *os, const struct arena *arena) {

@@ -1,0 +1,222 @@
+// SPDX-License-Identifier: MIT
+// Arena, broad: see arena_broad.h.
+#include "arena/arena_broad.h"
+
+#include "base/bits.h"
+#include "os/os_huge.h"
+
+// ---- What the newest chunks are -----------------------------------------------------------------
+
+// Large blocks of a few chunks, and what else is in these.
+struct broad_seen {
+    struct {
+        uintptr_t address;
+        size_t bytes; // that are usable
+    } blocks[ARENA_BROAD_LOOK_CHUNKS * MALLOW_CHUNK_SLICES / 2];
+    unsigned block_count;
+    size_t slices;       // of all these chunks
+    size_t large_slices; // in large blocks
+    size_t bytes;        // usable of these
+};
+
+static uintptr_t broad_address(const struct arena *arena, size_t slice) {
+    return arena->base + (slice << MALLOW_SLICE_SHIFT);
+}
+
+// Hints: who has taken a span describes it without the lock.
+MALLOW_RACY_READ static void broad_see_chunk_locked(const struct arena *arena, size_t first,
+                                                    struct broad_seen *seen) {
+    const uint32_t free =
+        chunk_map_chunk(&arena->map, (unsigned)(first / MALLOW_CHUNK_SLICES))->free_mask;
+    const struct slab *const slabs = &arena->slabs[arena_slot_of(arena, first)];
+    unsigned step;
+    for (unsigned i = 0; i < MALLOW_CHUNK_SLICES; i += step) {
+        step = 1;
+        if ((free >> i & 1U) == 0 &&
+            __atomic_load_n(&slabs[i].kind, __ATOMIC_RELAXED) == SLAB_LARGE &&
+            seen->block_count < sizeof seen->blocks / sizeof seen->blocks[0]) {
+            step = slabs[i].slice_count != 0 ? slabs[i].slice_count : 1;
+            const size_t bytes =
+                bits_min(slabs[i].block_bytes, (size_t)step << MALLOW_SLICE_SHIFT);
+            seen->blocks[seen->block_count].address = broad_address(arena, first + i);
+            seen->blocks[seen->block_count++].bytes = bytes;
+            seen->bytes += bytes;
+            seen->large_slices += step;
+        }
+    }
+    seen->slices += MALLOW_CHUNK_SLICES;
+}
+
+// The newest chunks on small pages that are behind the last stretch.
+static void broad_see(struct arena_set *set, struct broad_seen *seen) {
+    const struct arena *const arena = &set->primary;
+    os_lock_take_patiently(&set->lock);
+    const size_t skipped = (size_t)ARENA_BROAD_SKIP_CHUNKS * MALLOW_CHUNK_SLICES;
+    const size_t committed = bits_align_down(arena->committed_slices, MALLOW_CHUNK_SLICES);
+    size_t slice = committed - bits_min(committed, skipped);
+    while (slice > bits_max(set->broad.end, arena->giant_slices) &&
+           seen->slices < (size_t)ARENA_BROAD_LOOK_CHUNKS * MALLOW_CHUNK_SLICES) {
+        slice -= MALLOW_CHUNK_SLICES;
+        broad_see_chunk_locked(arena, slice, seen);
+    }
+    os_lock_drop(&set->lock);
+}
+
+static bool broad_is_resident(const struct os *os, uintptr_t address, size_t bytes) {
+    const size_t whole = bits_align_up(bytes, os->page_bytes);
+    return os_resident(os, address, whole) >= whole - whole / ARENA_BROAD_SHARE;
+}
+
+// Whether they are large blocks that fill their slices and are written.
+static bool broad_is_worth_it(struct arena_set *set) {
+    struct broad_seen seen = {.block_count = 0};
+    broad_see(set, &seen);
+    const size_t large_bytes = seen.large_slices << MALLOW_SLICE_SHIFT;
+    if (seen.slices < (size_t)ARENA_BROAD_LOOK_CHUNKS_MIN * MALLOW_CHUNK_SLICES ||
+        seen.block_count < ARENA_BROAD_BLOCKS_MIN ||
+        seen.slices - bits_min(seen.large_slices, seen.slices) > seen.slices / ARENA_BROAD_SHARE ||
+        large_bytes - seen.bytes > large_bytes / ARENA_BROAD_SHARE) {
+        return false;
+    }
+    unsigned sparse = 0;
+    for (unsigned i = 0; i < seen.block_count; i++) {
+        // A block that is freed meanwhile may be gone, and counts as sparse.
+        sparse += !broad_is_resident(set->os, seen.blocks[i].address, seen.blocks[i].bytes);
+    }
+    return sparse <= seen.block_count / ARENA_BROAD_SHARE;
+}
+
+// ---- A stretch ----------------------------------------------------------------------------------
+
+// Maps as much ahead of growth as is in use, and allows huge pages there. Nobody is in a fault in a
+// new mapping, so that the lock is not held for long.
+static void broad_begin_locked(struct arena_set *set) {
+    struct arena *const arena = &set->primary;
+    const size_t first = bits_max(arena->mapped_slices, arena->committed_slices);
+    const size_t start = bits_align_up(first, MALLOW_CHUNK_SLICES);
+    const size_t most = bits_min(arena->committed_slices, ARENA_BROAD_MOST_SLICES);
+    const size_t end = bits_align_down(bits_min(start + most, arena->limit_slices),
+                                       MALLOW_CHUNK_SLICES);
+    if (set->os->sealed || first < arena->giant_slices || start >= end ||
+        !os_commit(set->os, broad_address(arena, first), (end - first) << MALLOW_SLICE_SHIFT)) {
+        return;
+    }
+    arena->mapped_slices = end;
+    if (os_huge_allow(set->os, broad_address(arena, start), (end - start) << MALLOW_SLICE_SHIFT,
+                      true)) {
+        set->broad.next = start;
+    }
+    set->broad.end = end; // also where that is refused: not again before growth comes to it
+}
+
+// The free slices of a chunk are dirty.
+static void broad_dirty_locked(struct arena_set *set, unsigned chunk_index) {
+    struct arena *const arena = &set->primary;
+    const struct chunk *const chunk = chunk_map_chunk(&arena->map, chunk_index);
+    uint32_t clean = chunk->free_mask & ~chunk->dirty_mask;
+    while (clean != 0) {
+        const unsigned first = bits_lowest(clean);
+        const unsigned count = bits_lowest(~((uint64_t)clean >> first));
+        chunk_map_take(&arena->map, chunk_index, first, count);
+        chunk_map_give_elsewhere(&arena->map, chunk_index, first, count, true);
+        os_charge_add(set->os, (size_t)count << MALLOW_SLICE_SHIFT);
+        arena_set_dirty_locked(set, set->dirty_slices + count);
+        clean &= ~chunk_mask_span(first, count);
+    }
+}
+
+// What of a stretch growth has reached: whole chunks.
+static size_t broad_reached_locked(const struct arena_set *set) {
+    return bits_min(set->broad.end,
+                    bits_align_down(set->primary.committed_slices, MALLOW_CHUNK_SLICES));
+}
+
+// A chunk that growth has passed: it is a huge page, or is not to become one by a fault.
+static void broad_note_chunk(struct arena_set *set, size_t slice) {
+    const bool huge = os_resident(set->os, broad_address(&set->primary, slice),
+                                  MALLOW_CHUNK_BYTES) == MALLOW_CHUNK_BYTES;
+    os_lock_take_patiently(&set->lock);
+    if (huge && slice + MALLOW_CHUNK_SLICES <= set->primary.committed_slices) {
+        broad_dirty_locked(set, (unsigned)(slice / MALLOW_CHUNK_SLICES));
+        if (set->ages != NULL) {
+            set->ages[slice / MALLOW_CHUNK_SLICES] = (struct arena_age){.looks = ARENA_AGE_HUGE};
+        }
+    }
+    os_lock_drop(&set->lock);
+}
+
+// Of the stretch, what growth has passed is over. Without the lock: the kernel waits for the
+// program's faults, and what has been in use is not given up for good.
+static void broad_leave_behind(struct arena_set *set) {
+    os_lock_take_patiently(&set->lock);
+    const size_t start = set->broad.next;
+    const size_t end = broad_reached_locked(set);
+    os_lock_drop(&set->lock);
+    if (start < end) {
+        (void)os_huge_allow(set->os, broad_address(&set->primary, start),
+                            (end - start) << MALLOW_SLICE_SHIFT, false);
+        for (size_t slice = start; slice < end; slice += MALLOW_CHUNK_SLICES) {
+            broad_note_chunk(set, slice);
+        }
+        os_lock_take_patiently(&set->lock);
+        set->broad.next = end;
+        os_lock_drop(&set->lock);
+    }
+}
+
+// What growth has not reached.
+static void broad_end_locked(struct arena_set *set) {
+    const size_t end = bits_min(set->broad.end, set->primary.mapped_slices);
+    const size_t start = bits_max(
+        set->broad.next, bits_align_up(set->primary.committed_slices, MALLOW_CHUNK_SLICES));
+    if (start < end) {
+        (void)os_huge_allow(set->os, broad_address(&set->primary, start),
+                            (end - start) << MALLOW_SLICE_SHIFT, false);
+    }
+    set->broad.end = bits_min(set->broad.end, start);
+}
+
+static size_t broad_committed(const struct arena_set *set) {
+    return __atomic_load_n(&set->primary.committed_slices, __ATOMIC_RELAXED);
+}
+
+// Whether growth has left the stretch.
+static bool broad_is_used_up(struct arena_set *set) {
+    os_lock_take_patiently(&set->lock);
+    const bool used_up = broad_reached_locked(set) == set->broad.end;
+    os_lock_drop(&set->lock);
+    return used_up;
+}
+
+MALLOW_INTERNAL bool arena_broad_look(struct arena_set *set) {
+    const size_t committed = broad_committed(set);
+    const bool grown = committed != set->broad.looked;
+    set->broad.looked = committed;
+    if (grown && committed >= ARENA_BROAD_FIRST_SLICES && broad_is_used_up(set)) {
+        broad_leave_behind(set);
+        if (broad_is_worth_it(set)) {
+            os_lock_take_patiently(&set->lock);
+            broad_begin_locked(set);
+            os_lock_drop(&set->lock);
+        }
+    }
+    return grown;
+}
+
+MALLOW_INTERNAL void arena_broad_tick(struct arena_set *set) {
+    const size_t committed = broad_committed(set);
+    broad_leave_behind(set);
+    if (committed == set->broad.ticked) {
+        os_lock_take_patiently(&set->lock);
+        broad_end_locked(set);
+        os_lock_drop(&set->lock);
+    }
+    set->broad.ticked = committed;
+}
+
+MALLOW_INTERNAL void arena_broad_settle_locked(struct arena_set *set) {
+    const size_t end = broad_reached_locked(set);
+    for (size_t slice = set->broad.next; slice < end; slice += MALLOW_CHUNK_SLICES) {
+        broad_dirty_locked(set, (unsigned)(slice / MALLOW_CHUNK_SLICES));
+    }
+}

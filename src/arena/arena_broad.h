@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: MIT
+// Arena, broad: address space ahead of growth in which a fault makes a huge page, for programs that
+// fill the arena with large blocks and write these whole.
+//
+// Owns     struct arena_broad, part of the set: the stretch of the primary arena that is so.
+// Threads  the background thread's alone, but for what is said to hold the lock.
+// Holds    a stretch is made only where the newest chunks on small pages are large blocks nearly
+//          throughout (ARENA_BROAD_SHARE) and nearly all of these are resident to the end. Pages
+//          that are huge tell nothing later, so that each stretch is followed by some chunks on
+//          small ones, by which the next is judged; and it is no longer than what there is already.
+//          Only what growth has yet to reach stays broad: in chunks that are in use a purged page
+//          comes back as a small one, and nobody fills what was given back.
+//          The free slices of a chunk that has become huge are dirty, though nobody has had them.
+//
+// A huge page by a fault costs a fifth of what its small ones cost one by one. But the program
+// waits for all of it at once, some 0.1 ms: as long as for writing a large block of a megabyte on
+// small pages, and longer where the kernel has to make room for it.
+#ifndef MALLOW_ARENA_ARENA_BROAD_H
+#define MALLOW_ARENA_ARENA_BROAD_H
+
+#include "arena/arena.h"
+
+enum {
+    ARENA_BROAD_LOOK_CHUNKS = 8,     // the newest, by which growth is judged
+    ARENA_BROAD_LOOK_CHUNKS_MIN = 3, // fewer tell nothing
+    ARENA_BROAD_SKIP_CHUNKS = 1,     // the newest of all, which the program is about to write
+    ARENA_BROAD_BLOCKS_MIN = 6,
+    ARENA_BROAD_SHARE = 8, // of blocks, slices and bytes one part in so many may be otherwise
+    ARENA_BROAD_FIRST_SLICES = 8 * MALLOW_CHUNK_SLICES,  // 16 MiB are in use before the first
+    ARENA_BROAD_MOST_SLICES = 256 * MALLOW_CHUNK_SLICES, // of one stretch
+};
+
+// Looks whether growth is by large blocks that are written whole, and makes a stretch ahead of it
+// broad: to be called often while it goes on. A system call for each block looked at, and two for
+// the stretch. True: the arena has grown since the last look, so that another one soon is worth it.
+MALLOW_INTERNAL bool arena_broad_look(struct arena_set *set);
+
+// To be called at regular intervals: what growth has reached of a stretch is broad no longer, and
+// all of it if growth has come to an end. A system call for each chunk reached, and up to two.
+MALLOW_INTERNAL void arena_broad_tick(struct arena_set *set);
+
+// The free slices of chunks that may have become huge since the last of these calls are dirty. For
+// who is about to purge. Lock held.
+MALLOW_INTERNAL void arena_broad_settle_locked(struct arena_set *set);
+
+// What lies behind slice `end` is not committed any more. Lock held.
+MALLOW_INLINE void arena_broad_cut_locked(struct arena_set *set, size_t end) {
+    set->broad.end = bits_min(set->broad.end, bits_align_up(end, MALLOW_CHUNK_SLICES));
+}
+
+#endif
