@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include "api/api.h"
+#include "arena/arena_broad.h"
 #include "base/format.h"
 #include "observe/report.h"
 #include "os/os_thread.h"
@@ -141,6 +142,7 @@ MALLOW_INTERNAL void api_confinement_begins(size_t limit) {
 MALLOW_INTERNAL void api_locking_begins(void) {
     struct process *const process = process_ready();
     if (control_stop_for_good(process)) { // the kernel purges no locked page
+        arena_broad_end(&process->arenas);
         huge_lock_begins(&process->huges);
     }
 }

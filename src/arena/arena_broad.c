@@ -2,6 +2,7 @@
 // Arena, broad: see arena_broad.h.
 #include "arena/arena_broad.h"
 
+#include "arena/huge_cache.h"
 #include "base/bits.h"
 #include "os/os_huge.h"
 
@@ -164,16 +165,24 @@ static void broad_leave_behind(struct arena_set *set) {
     }
 }
 
-// What growth has not reached.
+// What growth has not reached is address space again: limits on data count it, and mlockall would
+// bring it in. Nobody is in a fault there.
 static void broad_end_locked(struct arena_set *set) {
-    const size_t end = bits_min(set->broad.end, set->primary.mapped_slices);
-    const size_t start = bits_max(
-        set->broad.next, bits_align_up(set->primary.committed_slices, MALLOW_CHUNK_SLICES));
-    if (start < end) {
-        (void)os_huge_allow(set->os, broad_address(&set->primary, start),
-                            (end - start) << MALLOW_SLICE_SHIFT, false);
+    struct arena *const arena = &set->primary;
+    const size_t end = bits_min(set->broad.end, arena->mapped_slices);
+    const size_t start = bits_max(set->broad.next,
+                                  bits_align_up(arena->committed_slices, MALLOW_CHUNK_SLICES));
+    if (start < end && !set->os->sealed &&
+        os_decommit(set->os, broad_address(arena, start), (end - start) << MALLOW_SLICE_SHIFT)) {
+        arena->mapped_slices = start;
     }
     set->broad.end = bits_min(set->broad.end, start);
+}
+
+MALLOW_INTERNAL void arena_broad_end(struct arena_set *set) {
+    os_lock_take(&set->lock);
+    broad_end_locked(set);
+    os_lock_drop(&set->lock);
 }
 
 static size_t broad_committed(const struct arena_set *set) {
@@ -206,7 +215,7 @@ MALLOW_INTERNAL bool arena_broad_look(struct arena_set *set) {
 MALLOW_INTERNAL void arena_broad_tick(struct arena_set *set) {
     const size_t committed = broad_committed(set);
     broad_leave_behind(set);
-    if (committed == set->broad.ticked) {
+    if (committed == set->broad.ticked || huge_is_limited(set->os)) {
         os_lock_take_patiently(&set->lock);
         broad_end_locked(set);
         os_lock_drop(&set->lock);

@@ -36,8 +36,13 @@ enum {
 MALLOW_INTERNAL bool arena_broad_look(struct arena_set *set);
 
 // To be called at regular intervals: what growth has reached of a stretch is broad no longer, and
-// all of it if growth has come to an end. A system call for each chunk reached, and up to two.
+// all of it if growth has come to an end, or memory is limited now. A system call for each chunk
+// reached, and up to two.
 MALLOW_INTERNAL void arena_broad_tick(struct arena_set *set);
+
+// What growth has not reached of a stretch is as what lies behind it: for before all memory is
+// locked. Any thread; at most one system call.
+MALLOW_INTERNAL void arena_broad_end(struct arena_set *set);
 
 // The free slices of chunks that may have become huge since the last of these calls are dirty. For
 // who is about to purge. Lock held.

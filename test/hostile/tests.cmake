@@ -84,7 +84,7 @@ mallow_preloaded(hostile.early_options check hostile/early_options.c)
 set_tests_properties(hostile.early_options PROPERTIES ENVIRONMENT "${preload};MALLOW_ARENA_RESERVE=1G")
 
 mallow_program(locked_memory hostile/locked_memory.c)
-foreach(when early late)
+foreach(when early late growing)
     mallow_add(hostile.locked_memory_${when} "${hostile}" locked_memory ${when})
     set_tests_properties(hostile.locked_memory_${when} PROPERTIES ENVIRONMENT "${preload}")
 endforeach()

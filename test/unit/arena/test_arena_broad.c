@@ -208,19 +208,39 @@ CASE(what_growth_has_reached_is_so_no_longer) {
     assert_true(smaps_has_flag(address_of(start + 3 * CHUNK), " hg"));
 }
 
+static void expect_over(size_t start) {
+    assert_false(is_broad());
+    assert_int_equal(set->primary.mapped_slices, start);
+    assert_false(smaps_has_flag(address_of(start), " wr"));
+    grow(start + 2 * CHUNK, whole, 4096);
+    assert_true(smaps_has_flag(address_of(start), " nh"));
+}
+
 CASE(when_growth_ends_it_is_over) {
     become_broad();
     const size_t start = set->broad.next;
     arena_broad_tick(set);
     assert_true(is_broad()); // it has grown since the last one
     arena_broad_tick(set);
-    assert_false(is_broad());
-    assert_true(smaps_has_flag(address_of(start), " nh"));
-    assert_true(set->primary.mapped_slices > start);
-    // What is mapped serves growth all the same.
-    const uint64_t maps = world.os.map_count;
-    grow(start + 2 * CHUNK, whole, 4096);
-    assert_true(world.os.map_count - maps <= 2); // headers
+    expect_over(start);
+}
+
+CASE(when_memory_is_limited_it_is_over) {
+    become_broad();
+    const size_t start = set->broad.next;
+    world.os.locks_all = true;
+    arena_broad_tick(set);
+    expect_over(start);
+}
+
+CASE(before_all_is_locked_it_is_over) {
+    become_broad();
+    const size_t start = set->broad.next;
+    grow(start + 1, whole, 4096);
+    arena_broad_end(set);
+    assert_int_equal(set->broad.end, start + CHUNK); // which growth has reached
+    arena_broad_tick(set);
+    expect_over(start + CHUNK);
 }
 
 CASE(what_is_given_back_at_the_end_is_not_of_a_stretch) {
@@ -371,6 +391,8 @@ int main(void) {
         BROAD_CASE(but_small_ones_behind_them_do),
         BROAD_CASE(what_growth_has_reached_is_so_no_longer),
         BROAD_CASE(when_growth_ends_it_is_over),
+        BROAD_CASE(when_memory_is_limited_it_is_over),
+        BROAD_CASE(before_all_is_locked_it_is_over),
         BROAD_CASE(what_is_given_back_at_the_end_is_not_of_a_stretch),
         BROAD_CASE(free_slices_of_a_huge_chunk_are_dirty),
         BROAD_CASE(they_are_for_who_purges_before_that),
