@@ -103,18 +103,21 @@ static void broad_begin_locked(struct arena_set *set) {
         return;
     }
     arena->mapped_slices = end;
-    if (os_huge_allow(set->os, broad_address(arena, start), (end - start) << MALLOW_SLICE_SHIFT,
-                      true)) {
-        set->broad.next = start;
-    }
-    set->broad.end = end; // also where that is refused: not again before growth comes to it
+    const bool allowed = os_huge_allow(set->os, broad_address(arena, start),
+                                       (end - start) << MALLOW_SLICE_SHIFT, true);
+    set->broad.next = allowed ? start : end;
+    set->broad.end = end; // where it is refused, too: not again before growth comes to it
 }
 
-// The free slices of a chunk are dirty.
-static void broad_dirty_locked(struct arena_set *set, unsigned chunk_index) {
+static uint32_t broad_clean_locked(const struct arena_set *set, unsigned chunk_index) {
+    const struct chunk *const chunk = chunk_map_chunk(&set->primary.map, chunk_index);
+    return chunk->free_mask & ~chunk->dirty_mask;
+}
+
+// Those of these slices of a chunk that are free are dirty.
+static void broad_dirty_locked(struct arena_set *set, unsigned chunk_index, uint32_t slices) {
     struct arena *const arena = &set->primary;
-    const struct chunk *const chunk = chunk_map_chunk(&arena->map, chunk_index);
-    uint32_t clean = chunk->free_mask & ~chunk->dirty_mask;
+    uint32_t clean = broad_clean_locked(set, chunk_index) & slices;
     while (clean != 0) {
         const unsigned first = bits_lowest(clean);
         const unsigned count = bits_lowest(~((uint64_t)clean >> first));
@@ -132,15 +135,32 @@ static size_t broad_reached_locked(const struct arena_set *set) {
                     bits_align_down(set->primary.committed_slices, MALLOW_CHUNK_SLICES));
 }
 
-// A chunk that growth has passed: it is a huge page, or is not to become one by a fault.
-static void broad_note_chunk(struct arena_set *set, size_t slice) {
-    const bool huge = os_resident(set->os, broad_address(&set->primary, slice),
+// Which slices of a chunk that are free, and should have no pages, have some.
+static uint32_t broad_filled(struct arena_set *set, size_t first) {
+    uint32_t filled = 0;
+    os_lock_take_patiently(&set->lock);
+    const uint32_t clean = broad_clean_locked(set, (unsigned)(first / MALLOW_CHUNK_SLICES));
+    os_lock_drop(&set->lock);
+    for (uint32_t left = clean; left != 0; left &= left - 1) {
+        const unsigned i = bits_lowest(left);
+        const uintptr_t address = broad_address(&set->primary, first + i);
+        if (os_resident(set->os, address, MALLOW_SLICE_BYTES) != 0) {
+            filled |= UINT32_C(1) << i;
+        }
+    }
+    return filled;
+}
+
+// A chunk that growth has passed, and in which no fault makes a huge page any more.
+static void broad_note_chunk(struct arena_set *set, size_t first) {
+    const uint32_t filled = broad_filled(set, first);
+    const bool huge = os_resident(set->os, broad_address(&set->primary, first),
                                   MALLOW_CHUNK_BYTES) == MALLOW_CHUNK_BYTES;
     os_lock_take_patiently(&set->lock);
-    if (huge && slice + MALLOW_CHUNK_SLICES <= set->primary.committed_slices) {
-        broad_dirty_locked(set, (unsigned)(slice / MALLOW_CHUNK_SLICES));
-        if (set->ages != NULL) {
-            set->ages[slice / MALLOW_CHUNK_SLICES] = (struct arena_age){.looks = ARENA_AGE_HUGE};
+    if (first + MALLOW_CHUNK_SLICES <= set->primary.committed_slices) {
+        broad_dirty_locked(set, (unsigned)(first / MALLOW_CHUNK_SLICES), filled);
+        if (huge && set->ages != NULL) {
+            set->ages[first / MALLOW_CHUNK_SLICES] = (struct arena_age){.looks = ARENA_AGE_HUGE};
         }
     }
     os_lock_drop(&set->lock);
@@ -226,6 +246,6 @@ MALLOW_INTERNAL void arena_broad_tick(struct arena_set *set) {
 MALLOW_INTERNAL void arena_broad_settle_locked(struct arena_set *set) {
     const size_t end = broad_reached_locked(set);
     for (size_t slice = set->broad.next; slice < end; slice += MALLOW_CHUNK_SLICES) {
-        broad_dirty_locked(set, (unsigned)(slice / MALLOW_CHUNK_SLICES));
+        broad_dirty_locked(set, (unsigned)(slice / MALLOW_CHUNK_SLICES), UINT32_MAX);
     }
 }

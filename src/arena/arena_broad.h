@@ -37,7 +37,7 @@ MALLOW_INTERNAL bool arena_broad_look(struct arena_set *set);
 
 // To be called at regular intervals: what growth has reached of a stretch is broad no longer, and
 // all of it if growth has come to an end, or memory is limited now. A system call for each chunk
-// reached, and up to two.
+// reached and each free slice of it, and up to two.
 MALLOW_INTERNAL void arena_broad_tick(struct arena_set *set);
 
 // What growth has not reached of a stretch is as what lies behind it: for before all memory is

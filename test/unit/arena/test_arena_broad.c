@@ -296,6 +296,17 @@ CASE(they_are_for_who_purges_before_that) {
     find_dirty(look_by_purge);
 }
 
+// Also where a part of it has been given up and purged since.
+static void look_after_purge(void) {
+    give(span_count - 1);
+    assert_true(arena_purge_some(set, whole) == whole);
+    arena_broad_tick(set);
+}
+
+CASE(those_that_are_left_of_one_that_was_split_are_too) {
+    find_dirty(look_after_purge);
+}
+
 CASE(a_huge_chunk_is_known_as_one) {
     static struct arena_age ages[RESERVE / MALLOW_CHUNK_BYTES];
     become_broad();
@@ -396,6 +407,7 @@ int main(void) {
         BROAD_CASE(what_is_given_back_at_the_end_is_not_of_a_stretch),
         BROAD_CASE(free_slices_of_a_huge_chunk_are_dirty),
         BROAD_CASE(they_are_for_who_purges_before_that),
+        BROAD_CASE(those_that_are_left_of_one_that_was_split_are_too),
         BROAD_CASE(a_huge_chunk_is_known_as_one),
         BROAD_CASE(growth_by_large_blocks_raises_it_sooner),
         BROAD_CASE(growth_by_slabs_does_not),
