@@ -135,12 +135,9 @@ static size_t broad_reached_locked(const struct arena_set *set) {
                     bits_align_down(set->primary.committed_slices, MALLOW_CHUNK_SLICES));
 }
 
-// Which slices of a chunk that are free, and should have no pages, have some.
-static uint32_t broad_filled(struct arena_set *set, size_t first) {
+// Which of these slices of a chunk, that are free and should have no pages, have some.
+static uint32_t broad_filled(const struct arena_set *set, size_t first, uint32_t clean) {
     uint32_t filled = 0;
-    os_lock_take_patiently(&set->lock);
-    const uint32_t clean = broad_clean_locked(set, (unsigned)(first / MALLOW_CHUNK_SLICES));
-    os_lock_drop(&set->lock);
     for (uint32_t left = clean; left != 0; left &= left - 1) {
         const unsigned i = bits_lowest(left);
         const uintptr_t address = broad_address(&set->primary, first + i);
@@ -153,14 +150,18 @@ static uint32_t broad_filled(struct arena_set *set, size_t first) {
 
 // A chunk that growth has passed, and in which no fault makes a huge page any more.
 static void broad_note_chunk(struct arena_set *set, size_t first) {
-    const uint32_t filled = broad_filled(set, first);
+    const unsigned chunk_index = (unsigned)(first / MALLOW_CHUNK_SLICES);
+    os_lock_take_patiently(&set->lock);
+    const uint32_t clean = broad_clean_locked(set, chunk_index);
+    os_lock_drop(&set->lock);
+    const uint32_t filled = broad_filled(set, first, clean);
     const bool huge = os_resident(set->os, broad_address(&set->primary, first),
                                   MALLOW_CHUNK_BYTES) == MALLOW_CHUNK_BYTES;
     os_lock_take_patiently(&set->lock);
     if (first + MALLOW_CHUNK_SLICES <= set->primary.committed_slices) {
-        broad_dirty_locked(set, (unsigned)(first / MALLOW_CHUNK_SLICES), filled);
+        broad_dirty_locked(set, chunk_index, filled);
         if (huge && set->ages != NULL) {
-            set->ages[first / MALLOW_CHUNK_SLICES] = (struct arena_age){.looks = ARENA_AGE_HUGE};
+            set->ages[chunk_index] = (struct arena_age){.looks = ARENA_AGE_HUGE};
         }
     }
     os_lock_drop(&set->lock);
@@ -246,6 +247,8 @@ MALLOW_INTERNAL void arena_broad_tick(struct arena_set *set) {
 MALLOW_INTERNAL void arena_broad_settle_locked(struct arena_set *set) {
     const size_t end = broad_reached_locked(set);
     for (size_t slice = set->broad.next; slice < end; slice += MALLOW_CHUNK_SLICES) {
-        broad_dirty_locked(set, (unsigned)(slice / MALLOW_CHUNK_SLICES), UINT32_MAX);
+        const unsigned chunk_index = (unsigned)(slice / MALLOW_CHUNK_SLICES);
+        const uint32_t clean = broad_clean_locked(set, chunk_index);
+        broad_dirty_locked(set, chunk_index, broad_filled(set, slice, clean));
     }
 }

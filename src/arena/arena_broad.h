@@ -44,8 +44,8 @@ MALLOW_INTERNAL void arena_broad_tick(struct arena_set *set);
 // locked. Any thread; at most one system call.
 MALLOW_INTERNAL void arena_broad_end(struct arena_set *set);
 
-// The free slices of chunks that may have become huge since the last of these calls are dirty. For
-// who is about to purge. Lock held.
+// The free slices that have pages by huge ones since the last of these calls are dirty. For who is
+// about to purge all. A system call for each clean slice reached since. Lock held.
 MALLOW_INTERNAL void arena_broad_settle_locked(struct arena_set *set);
 
 // What lies behind slice `end` is not committed any more. Lock held.

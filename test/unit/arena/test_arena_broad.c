@@ -276,6 +276,7 @@ static void find_dirty(void (*look)(void)) {
     assert_int_equal(set->dirty_slices, 0);
     assert_int_equal(os_resident(&world.os, address_of(first + CHUNK / 2),
                                  MALLOW_CHUNK_BYTES / 2), 0);
+    assert_int_equal(arena_purge_all(set), 0); // there is nothing left
 }
 
 static void look_by_tick(void) {
