@@ -96,10 +96,15 @@ struct arena_leaving {
 
 // Address space of the primary arena in which a fault makes a huge page (arena_broad.h), in slices.
 struct arena_broad {
-    size_t next;   // up to here it is over; written under lock
-    size_t end;    // none from here on; written under lock
-    size_t looked; // committed at the last look, and the last tick: the background thread's
-    size_t ticked;
+    size_t floor;  // what lies below tells nothing; this and the next three are written under lock
+    size_t first;  // of the stretch
+    size_t next;   // of which it is over up to here
+    size_t end;    // of it: none from here on
+    size_t judged; // up to where there has been a look; this and the rest are the background
+    size_t looked; // thread's alone: committed at the last look,
+    size_t ticked; // and at the last tick
+    size_t rest;   // until so much is committed there is no look
+    unsigned failures; // stretches of a program that turned sparse; no more than matter
 };
 
 struct arena_set {
@@ -128,7 +133,8 @@ struct arena_set {
     struct arena_age *ages;         // of the primary arena's chunks; NULL: none; under lock
     uint8_t *nodes;                 // whose node's its chunks are; NULL: one node; under lock
     struct reserve_chunk **reserved; // by chunk of the primary arena (reserve.h); NULL: none is
-    size_t raise_slices;            // committed so many, somebody is to look for dense chunks
+    size_t raise_slices;            // committed so many, somebody is to look for dense chunks;
+    size_t raise_step;              // less for each chunk that begins with a large block
     _Atomic(uint64_t) split_count;  // huge pages of chunks that a purge has split
     _Atomic(uint64_t) purged_bytes; // so far
     struct arena_broad broad;

@@ -48,19 +48,29 @@ MALLOW_RACY_READ static void broad_see_chunk_locked(const struct arena *arena, s
     seen->slices += MALLOW_CHUNK_SLICES;
 }
 
-// The newest chunks on small pages that are behind the last stretch.
-static void broad_see(struct arena_set *set, struct broad_seen *seen) {
+// Whether the chunk of a slice has small pages though it is of a stretch.
+static bool broad_is_probe(size_t slice) {
+    return slice / MALLOW_CHUNK_SLICES % ARENA_BROAD_PROBE_SHARE == ARENA_BROAD_PROBE_SHARE - 1;
+}
+
+// The newest chunks on small pages. The first of them; 0: there is none.
+static size_t broad_see(struct arena_set *set, struct broad_seen *seen) {
     const struct arena *const arena = &set->primary;
     os_lock_take_patiently(&set->lock);
     const size_t skipped = (size_t)ARENA_BROAD_SKIP_CHUNKS * MALLOW_CHUNK_SLICES;
     const size_t committed = bits_align_down(arena->committed_slices, MALLOW_CHUNK_SLICES);
     size_t slice = committed - bits_min(committed, skipped);
-    while (slice > bits_max(set->broad.end, arena->giant_slices) &&
+    size_t newest = 0;
+    while (slice > bits_max(set->broad.floor, arena->giant_slices) &&
            seen->slices < (size_t)ARENA_BROAD_LOOK_CHUNKS * MALLOW_CHUNK_SLICES) {
         slice -= MALLOW_CHUNK_SLICES;
-        broad_see_chunk_locked(arena, slice, seen);
+        if (slice < set->broad.first || slice >= set->broad.end || broad_is_probe(slice)) {
+            newest = bits_max(newest, slice);
+            broad_see_chunk_locked(arena, slice, seen);
+        }
     }
     os_lock_drop(&set->lock);
+    return newest;
 }
 
 static bool broad_is_resident(const struct os *os, uintptr_t address, size_t bytes) {
@@ -68,30 +78,47 @@ static bool broad_is_resident(const struct os *os, uintptr_t address, size_t byt
     return os_resident(os, address, whole) >= whole - whole / ARENA_BROAD_SHARE;
 }
 
-// Whether they are large blocks that fill their slices and are written.
-static bool broad_is_worth_it(struct arena_set *set) {
-    struct broad_seen seen = {.block_count = 0};
-    broad_see(set, &seen);
-    const size_t large_bytes = seen.large_slices << MALLOW_SLICE_SHIFT;
-    if (seen.slices < (size_t)ARENA_BROAD_LOOK_CHUNKS_MIN * MALLOW_CHUNK_SLICES ||
-        seen.block_count < ARENA_BROAD_BLOCKS_MIN ||
-        seen.slices - bits_min(seen.large_slices, seen.slices) > seen.slices / ARENA_BROAD_SHARE ||
-        large_bytes - seen.bytes > large_bytes / ARENA_BROAD_SHARE) {
-        return false;
-    }
+enum broad_answer { BROAD_UNKNOWN = 0, BROAD_DENSE, BROAD_SPARSE, BROAD_OTHER };
+
+static bool broad_is_sparse(const struct arena_set *set, const struct broad_seen *seen) {
     unsigned sparse = 0;
-    for (unsigned i = 0; i < seen.block_count; i++) {
+    for (unsigned i = 0;
+         i < seen->block_count && sparse <= seen->block_count / ARENA_BROAD_SHARE; i++) {
         // A block that is freed meanwhile may be gone, and counts as sparse.
-        sparse += !broad_is_resident(set->os, seen.blocks[i].address, seen.blocks[i].bytes);
+        sparse += !broad_is_resident(set->os, seen->blocks[i].address, seen->blocks[i].bytes);
     }
-    return sparse <= seen.block_count / ARENA_BROAD_SHARE;
+    return sparse > seen->block_count / ARENA_BROAD_SHARE;
+}
+
+// Whether they are large blocks that are written, and fill the chunks and their slices: else they
+// are something other, or the program has freed much. Unknown: there has been a look at them, or
+// they are few.
+static enum broad_answer broad_judge(struct arena_set *set) {
+    struct broad_seen seen = {.block_count = 0};
+    const size_t newest = broad_see(set, &seen);
+    if (seen.slices < (size_t)ARENA_BROAD_LOOK_CHUNKS_MIN * MALLOW_CHUNK_SLICES ||
+        newest == set->broad.judged) {
+        return BROAD_UNKNOWN;
+    }
+    set->broad.judged = newest;
+    if (broad_is_sparse(set, &seen)) {
+        return BROAD_SPARSE;
+    }
+    const size_t large_bytes = seen.large_slices << MALLOW_SLICE_SHIFT;
+    const size_t others = seen.slices - bits_min(seen.large_slices, seen.slices);
+    return seen.block_count >= ARENA_BROAD_BLOCKS_MIN &&
+                   others <= seen.slices / ARENA_BROAD_SHARE &&
+                   large_bytes - seen.bytes <= large_bytes / ARENA_BROAD_SHARE
+               ? BROAD_DENSE
+               : BROAD_OTHER;
 }
 
 // ---- A stretch ----------------------------------------------------------------------------------
 
-// Maps as much ahead of growth as is in use, and allows huge pages there. Nobody is in a fault in a
-// new mapping, so that the lock is not held for long.
+// Maps as much ahead of growth as is in use. Nobody is in a fault in a new mapping, so that the
+// lock is not held for long. What lies below and is not of the same stretch tells nothing later.
 static void broad_begin_locked(struct arena_set *set) {
+    struct arena_broad *const broad = &set->broad;
     struct arena *const arena = &set->primary;
     const size_t first = bits_max(arena->mapped_slices, arena->committed_slices);
     const size_t start = bits_align_up(first, MALLOW_CHUNK_SLICES);
@@ -103,10 +130,39 @@ static void broad_begin_locked(struct arena_set *set) {
         return;
     }
     arena->mapped_slices = end;
-    const bool allowed = os_huge_allow(set->os, broad_address(arena, start),
-                                       (end - start) << MALLOW_SLICE_SHIFT, true);
-    set->broad.next = allowed ? start : end;
-    set->broad.end = end; // where it is refused, too: not again before growth comes to it
+    if (start != broad->end) {
+        broad->floor = broad->end;
+        broad->first = start;
+    }
+    broad->next = start;
+    broad->end = end;
+}
+
+// Allows huge pages in the next part of a stretch, up to a probe; where the one after that begins,
+// or 0: that was all of it, or it is refused.
+static size_t broad_allow(struct arena_set *set, size_t start) {
+    os_lock_take_patiently(&set->lock);
+    size_t end = start;
+    const size_t last = bits_min(set->broad.end, set->primary.mapped_slices);
+    while (end < last && !broad_is_probe(end)) {
+        end += MALLOW_CHUNK_SLICES;
+    }
+    const bool allowed =
+        start == end || os_huge_allow(set->os, broad_address(&set->primary, start),
+                                      (end - start) << MALLOW_SLICE_SHIFT, true);
+    os_lock_drop(&set->lock);
+    return allowed && end < last ? end + MALLOW_CHUNK_SLICES : 0;
+}
+
+static void broad_begin(struct arena_set *set) {
+    os_lock_take_patiently(&set->lock);
+    const size_t before = set->broad.end;
+    broad_begin_locked(set);
+    size_t start = set->broad.end != before ? set->broad.next : 0;
+    os_lock_drop(&set->lock);
+    while (start != 0) {
+        start = broad_allow(set, start);
+    }
 }
 
 static uint32_t broad_clean_locked(const struct arena_set *set, unsigned chunk_index) {
@@ -210,7 +266,7 @@ static size_t broad_committed(const struct arena_set *set) {
     return __atomic_load_n(&set->primary.committed_slices, __ATOMIC_RELAXED);
 }
 
-// Whether growth has left the stretch.
+// Whether growth has reached the end of the stretch.
 static bool broad_is_used_up(struct arena_set *set) {
     os_lock_take_patiently(&set->lock);
     const bool used_up = broad_reached_locked(set) == set->broad.end;
@@ -218,30 +274,54 @@ static bool broad_is_used_up(struct arena_set *set) {
     return used_up;
 }
 
+static void broad_end_patiently(struct arena_set *set) {
+    os_lock_take_patiently(&set->lock);
+    broad_end_locked(set);
+    os_lock_drop(&set->lock);
+}
+
+// The program has turned sparse in the stretch.
+static void broad_fail(struct arena_set *set, size_t committed) {
+    struct arena_broad *const broad = &set->broad;
+    broad_end_patiently(set);
+    broad->rest = committed + ((size_t)ARENA_BROAD_REST_SLICES << broad->failures);
+    broad->failures += broad->failures < ARENA_BROAD_FAILURES_MAX;
+}
+
 MALLOW_INTERNAL bool arena_broad_look(struct arena_set *set) {
     const size_t committed = broad_committed(set);
     const bool grown = committed != set->broad.looked;
     set->broad.looked = committed;
-    if (grown && committed >= ARENA_BROAD_FIRST_SLICES && broad_is_used_up(set)) {
-        broad_leave_behind(set);
-        if (broad_is_worth_it(set)) {
-            os_lock_take_patiently(&set->lock);
-            broad_begin_locked(set);
-            os_lock_drop(&set->lock);
-        }
+    if (!grown || committed < set->broad.rest) {
+        return false;
     }
-    return grown;
+    if (committed < ARENA_BROAD_FIRST_SLICES) {
+        return true;
+    }
+    const enum broad_answer answer = broad_judge(set);
+    const bool used_up = broad_is_used_up(set);
+    if (answer == BROAD_SPARSE && !used_up) {
+        broad_fail(set, committed);
+    } else if (answer == BROAD_DENSE && used_up && os_limit(set->os) == SIZE_MAX) {
+        broad_leave_behind(set);
+        broad_begin(set);
+    }
+    return answer == BROAD_DENSE || answer == BROAD_UNKNOWN;
 }
 
 MALLOW_INTERNAL void arena_broad_tick(struct arena_set *set) {
     const size_t committed = broad_committed(set);
     broad_leave_behind(set);
-    if (committed == set->broad.ticked || huge_is_limited(set->os)) {
-        os_lock_take_patiently(&set->lock);
-        broad_end_locked(set);
-        os_lock_drop(&set->lock);
+    if (!broad_is_used_up(set) && (committed == set->broad.ticked || huge_is_limited(set->os) ||
+                                   os_limit(set->os) != SIZE_MAX)) {
+        broad_end_patiently(set);
     }
     set->broad.ticked = committed;
+}
+
+MALLOW_INTERNAL void arena_broad_stop(struct arena_set *set) {
+    broad_end_patiently(set);
+    broad_leave_behind(set);
 }
 
 MALLOW_INTERNAL void arena_broad_settle_locked(struct arena_set *set) {

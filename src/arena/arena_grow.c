@@ -16,7 +16,6 @@ enum {
     ARENA_STEP_SLICES_MAX = MALLOW_CHUNK_SLICES, // what is made free in one call is bounded
     ARENA_SOON_SLICES = 3 * MALLOW_CHUNK_SLICES,  // headers that are not ready so far are urgent
     ARENA_AHEAD_SLICES = 4 * MALLOW_CHUNK_SLICES, // headers are ready so far beyond what is needed
-    ARENA_LARGE_RAISE_SLICES = 6 * MALLOW_CHUNK_SLICES, // so 16 MiB of large blocks are as 64
 };
 
 #define ARENA_BATCH_BYTES ((size_t)ARENA_HEADER_BATCH_SLICES << MALLOW_SLICE_SHIFT)
@@ -299,7 +298,7 @@ MALLOW_RACY_READ static bool arena_ends_large(const struct arena *arena) {
 MALLOW_INLINE void arena_end_commit(struct arena_set *set, struct arena *arena, size_t target) {
     size_t raise_slices = __atomic_load_n(&set->raise_slices, __ATOMIC_RELAXED);
     if (arena_ends_large(arena)) {
-        raise_slices -= ARENA_LARGE_RAISE_SLICES;
+        raise_slices -= bits_min(raise_slices, set->raise_step);
         __atomic_store_n(&set->raise_slices, raise_slices, __ATOMIC_RELAXED);
     }
     __atomic_store_n(&arena->committed_slices, target, __ATOMIC_RELEASE);

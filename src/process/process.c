@@ -5,6 +5,7 @@
 #include <sys/auxv.h>
 #include <unistd.h>
 
+#include "arena/arena_broad.h"
 #include "os/os_huge.h"
 #include "os/os_thread.h"
 
@@ -120,6 +121,7 @@ static void process_start_memory(struct process *process) {
     promote_init(&process->worker.promote, &process->arenas, &process->huges,
                  huge);
     process->worker.faults_huge = huge && process_option(options, huge_faults) != 0;
+    process->arenas.raise_step = process->worker.faults_huge ? ARENA_BROAD_RAISE_SLICES : 0;
     process->worker.os = &process->os;
     process->worker.arenas = &process->arenas;
     process->worker.huges = &process->huges;

@@ -5,6 +5,7 @@
 #include <errno.h>
 #include <sched.h>
 
+#include "arena/arena_broad.h"
 #include "os/os_syscall.h"
 #include "os/os_thread.h"
 
@@ -96,11 +97,18 @@ static bool worker_ends(struct worker *worker, unsigned *quiet) {
     *quiet = worker_tick(worker) ? 0 : *quiet + 1;
     const bool wanted = atomic_load_explicit(&worker->wanted, memory_order_relaxed) &&
                         !worker_is_barred(worker);
-    if (worker_has_other_rights(worker) || (!wanted && *quiet == 0)) {
-        os_raise_work(worker->os); // whatever is left is another's, or for steps
+    if (worker_has_other_rights(worker)) {
+        os_raise_work(worker->os); // whatever is left is another's
         return worker_leave(worker, true);
     }
-    return (*quiet >= WORKER_QUIET_TICKS || !wanted) && worker_leave(worker, false);
+    if (wanted && *quiet < WORKER_QUIET_TICKS) {
+        return false;
+    }
+    arena_broad_stop(worker->arenas);
+    if (*quiet == 0) {
+        os_raise_work(worker->os); // or for steps
+    }
+    return worker_leave(worker, *quiet == 0);
 }
 
 static void worker_main(void *argument) {
@@ -133,6 +141,7 @@ static void worker_main(void *argument) {
     for (;;) {
         const uint32_t bell = atomic_load_explicit(&worker->bell, memory_order_acquire);
         if (atomic_load_explicit(&worker->state, memory_order_acquire) == WORKER_STOPPING) {
+            arena_broad_stop(worker->arenas);
             return;
         }
         if (worker_clock_us() == 0 || !worker_rest(worker, bell)) {

@@ -4,6 +4,7 @@
 #include "arena/arena_broad.h"
 
 #include <pthread.h>
+#include <sys/resource.h>
 
 #include "../smaps.h"
 #include "os/os_huge.h"
@@ -14,7 +15,6 @@ enum {
     CHUNK = MALLOW_CHUNK_SLICES,
     FIRST = ARENA_BROAD_FIRST_SLICES,
     SPAN = 8,      // slices of the blocks here: 512 KiB
-    LATER = CHUNK * (ARENA_BROAD_LOOK_CHUNKS_MIN + ARENA_BROAD_SKIP_CHUNKS),
     SPANS_MAX = RESERVE / (64 << 10) / SPAN,
 };
 
@@ -27,6 +27,7 @@ static int begin(void **state) {
     (void)state;
     arena_world_begin_with(&world, RESERVE);
     world.os.keeps_small = true; // as after os_huge_start
+    set->raise_step = ARENA_BROAD_RAISE_SLICES;
     span_count = 0;
     return 0;
 }
@@ -57,17 +58,25 @@ static void write_every(uintptr_t address, size_t bytes, size_t stride) {
 
 // Grows by large blocks of `usable` bytes until `slices` are committed; in each a byte is written every
 // `stride`, 0: none.
+static void take(size_t usable, size_t stride) {
+    const struct arena_span span = arena_take(set, SPAN, 1);
+    assert_non_null(span.slab);
+    slab_init_large(span.slab, span.address, SPAN, usable);
+    write_every(span.address, usable, stride);
+    spans[span_count++] = span;
+}
+
 static void grow(size_t slices, size_t usable, size_t stride) {
     while (set->primary.committed_slices < slices) {
-        const struct arena_span span = arena_take(set, SPAN, 1);
-        assert_non_null(span.slab);
-        slab_init_large(span.slab, span.address, SPAN, usable);
-        write_every(span.address, usable, stride);
-        spans[span_count++] = span;
+        take(usable, stride);
     }
 }
 
 static const size_t whole = (size_t)SPAN << MALLOW_SLICE_SHIFT;
+
+static bool is_probe(size_t slice) {
+    return slice / CHUNK % ARENA_BROAD_PROBE_SHARE == ARENA_BROAD_PROBE_SHARE - 1;
+}
 
 static bool is_broad(void) {
     return set->broad.next < set->broad.end;
@@ -80,11 +89,15 @@ static void give(unsigned i) {
 }
 
 // The first stretch.
-static void become_broad(void) {
+static void become_broad_at(size_t slices) {
     need_chunks();
-    grow(FIRST, whole, 4096);
+    grow(slices, whole, 4096);
     assert_true(arena_broad_look(set));
     assert_true(is_broad());
+}
+
+static void become_broad(void) {
+    become_broad_at(FIRST);
 }
 
 CASE(growth_by_blocks_that_are_written_whole_has_a_stretch) {
@@ -94,9 +107,13 @@ CASE(growth_by_blocks_that_are_written_whole_has_a_stretch) {
     assert_true(set->broad.next <= committed + CHUNK); // what is mapped already
     assert_int_equal(set->broad.end - set->broad.next, committed); // no longer than what there is
     assert_int_equal(set->primary.mapped_slices, set->broad.end);
-    assert_true(smaps_has_flag(address_of(set->broad.next), " hg"));
-    assert_true(smaps_has_flag(address_of(set->broad.end - 1), " hg"));
     assert_true(smaps_has_flag(address_of(set->broad.next - 1), " nh"));
+    unsigned probes = 0;
+    for (size_t slice = set->broad.next; slice < set->broad.end; slice += CHUNK) {
+        assert_true(smaps_has_flag(address_of(slice), is_probe(slice) ? " nh" : " hg"));
+        probes += is_probe(slice);
+    }
+    assert_int_equal(probes, 1);
     const size_t held = arena_world_check_set(set);
     const uint64_t maps = world.os.map_count;
     grow(set->broad.end, whole, 4096);
@@ -166,34 +183,81 @@ CASE(nor_have_blocks_of_which_a_quarter_is_free) {
 
 CASE(the_chunk_that_is_about_to_be_written_tells_nothing) {
     need_chunks();
-    grow(FIRST - CHUNK, whole, 4096);
-    grow(FIRST, whole, 0);
+    grow(FIRST, whole, 4096);
+    for (unsigned i = 1; i < CHUNK / SPAN; i++) { // the rest of that chunk
+        take(whole, 4096);
+    }
+    grow(FIRST + CHUNK, whole, 0);
+    take(whole, 0);
     (void)arena_broad_look(set);
     assert_true(is_broad());
 }
 
-// A byte in a huge page is all of it, and tells nothing: the next stretch is for what the chunks on small
-// pages behind this one show.
-CASE(what_is_on_huge_pages_tells_nothing) {
+// A byte in a huge page is all of it, and tells nothing: of a stretch, the chunks on small pages are
+// looked at.
+CASE(a_stretch_that_is_written_is_followed_by_another) {
     become_broad();
     const size_t over = set->broad.end;
     grow(over, whole, 4096);
-    (void)arena_broad_look(set);
-    assert_false(is_broad());
+    assert_true(arena_broad_look(set));
+    assert_true(is_broad());
+    assert_int_equal(set->broad.next, over);
     assert_false(smaps_has_flag(address_of(over - 1), " hg"));
-    grow(over + LATER, whole, 64 << 10);
-    (void)arena_broad_look(set);
+    assert_true(smaps_has_flag(address_of(over), " hg"));
+}
+
+CASE(one_that_is_not_is_not) {
+    become_broad();
+    grow(set->broad.end, whole, whole);
+    assert_false(arena_broad_look(set));
+    arena_broad_tick(set);
     assert_false(is_broad());
 }
 
-CASE(but_small_ones_behind_them_do) {
+static void turn_sparse(void) {
+    const size_t start = set->broad.next;
+    size_t sparse = start;
+    while (!is_probe(sparse)) {
+        sparse += CHUNK;
+    }
+    assert_true(sparse + 2 * CHUNK < set->broad.end);
+    grow(sparse + 2 * CHUNK, whole, whole);
+    assert_false(arena_broad_look(set));
+    arena_broad_tick(set);
+    assert_false(is_broad());
+}
+
+CASE(when_the_program_turns_sparse_it_is_over) {
+    become_broad_at(12 * CHUNK);
+    turn_sparse();
+    assert_false(smaps_has_flag(address_of(set->broad.end), " wr"));
+}
+
+CASE(and_not_again_before_much_more_is_written) {
+    become_broad_at(12 * CHUNK);
+    turn_sparse();
+    const size_t rest = set->primary.committed_slices + ARENA_BROAD_REST_SLICES;
+    grow(rest - CHUNK, whole, 4096);
+    assert_false(arena_broad_look(set));
+    assert_false(is_broad());
+    grow(rest, whole, 4096);
+    assert_true(arena_broad_look(set));
+    assert_true(is_broad());
+    turn_sparse();
+    assert_int_equal(set->broad.rest - set->primary.committed_slices, 2 * ARENA_BROAD_REST_SLICES);
+}
+
+// Frees are not: there is no next one, but this one goes on.
+CASE(a_stretch_of_which_much_is_freed_goes_on) {
     become_broad();
-    const size_t over = set->broad.end;
-    grow(over + LATER, whole, 4096);
+    const size_t start = set->broad.next;
+    grow(start + 2 * CHUNK, whole, 4096);
+    for (unsigned i = 0; i < span_count; i += 2) {
+        give(i);
+    }
+    arena_world_check(&world);
     (void)arena_broad_look(set);
     assert_true(is_broad());
-    assert_true(set->broad.next >= over + LATER);
-    assert_true(set->broad.end - set->broad.next <= set->primary.committed_slices);
 }
 
 CASE(what_growth_has_reached_is_so_no_longer) {
@@ -231,6 +295,29 @@ CASE(when_memory_is_limited_it_is_over) {
     world.os.locks_all = true;
     arena_broad_tick(set);
     expect_over(start);
+}
+
+CASE(where_nobody_will_look_any_more_it_is_over) {
+    become_broad();
+    const size_t start = set->broad.next;
+    grow(start + 1, whole, 4096);
+    arena_broad_stop(set);
+    expect_over(start + CHUNK);
+}
+
+CASE(where_data_is_limited_there_is_none) {
+    struct rlimit before;
+    assert_int_equal(getrlimit(RLIMIT_DATA, &before), 0);
+    const struct rlimit limit = {(rlim_t)1 << 40, before.rlim_max};
+    become_broad();
+    const size_t start = set->broad.next;
+    assert_int_equal(setrlimit(RLIMIT_DATA, &limit), 0);
+    arena_broad_tick(set);
+    assert_false(is_broad());
+    grow(start + 8 * CHUNK, whole, 4096);
+    (void)arena_broad_look(set);
+    assert_false(is_broad());
+    assert_int_equal(setrlimit(RLIMIT_DATA, &before), 0);
 }
 
 CASE(before_all_is_locked_it_is_over) {
@@ -399,11 +486,16 @@ int main(void) {
         BROAD_CASE(nor_have_slabs),
         BROAD_CASE(nor_have_blocks_of_which_a_quarter_is_free),
         BROAD_CASE(the_chunk_that_is_about_to_be_written_tells_nothing),
-        BROAD_CASE(what_is_on_huge_pages_tells_nothing),
-        BROAD_CASE(but_small_ones_behind_them_do),
+        BROAD_CASE(a_stretch_that_is_written_is_followed_by_another),
+        BROAD_CASE(one_that_is_not_is_not),
+        BROAD_CASE(when_the_program_turns_sparse_it_is_over),
+        BROAD_CASE(and_not_again_before_much_more_is_written),
+        BROAD_CASE(a_stretch_of_which_much_is_freed_goes_on),
         BROAD_CASE(what_growth_has_reached_is_so_no_longer),
         BROAD_CASE(when_growth_ends_it_is_over),
         BROAD_CASE(when_memory_is_limited_it_is_over),
+        BROAD_CASE(where_nobody_will_look_any_more_it_is_over),
+        BROAD_CASE(where_data_is_limited_there_is_none),
         BROAD_CASE(before_all_is_locked_it_is_over),
         BROAD_CASE(what_is_given_back_at_the_end_is_not_of_a_stretch),
         BROAD_CASE(free_slices_of_a_huge_chunk_are_dirty),
