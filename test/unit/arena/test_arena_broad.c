@@ -308,7 +308,7 @@ CASE(where_nobody_will_look_any_more_it_is_over) {
 CASE(where_data_is_limited_there_is_none) {
     struct rlimit before;
     assert_int_equal(getrlimit(RLIMIT_DATA, &before), 0);
-    const struct rlimit limit = {(rlim_t)1 << 40, before.rlim_max};
+    const struct rlimit limit = {(rlim_t)1 << 62, before.rlim_max};
     become_broad();
     const size_t start = set->broad.next;
     assert_int_equal(setrlimit(RLIMIT_DATA, &limit), 0);
