@@ -88,7 +88,8 @@ MALLOW_INTERNAL void worker_adjust_trim(struct worker *worker);
 MALLOW_INTERNAL void worker_poll(struct worker *worker, bool may_step);
 
 // Ends the thread, if it exists, and waits for its end; none is created until the next poll, or
-// never again if `for_good`. Waits for what it is at: some 10 us. Nothing in a child by vfork.
+// never again if `for_good`. Waits for what it is at: some 10 us, or a millisecond where growth has
+// huge pages ahead. Nothing in a child by vfork.
 MALLOW_INTERNAL void worker_stop(struct worker *worker, bool for_good);
 
 // The same until worker_rejoin: for a call that is to find the process without it, or that changes
