@@ -96,12 +96,14 @@ struct arena_leaving {
 
 // Address space of the primary arena in which a fault makes a huge page (arena_broad.h), in slices.
 struct arena_broad {
-    size_t floor;  // what lies below tells nothing; this and the next three are written under lock
-    size_t first;  // of the stretch
-    size_t next;   // of which it is over up to here
-    size_t end;    // of it: none from here on
-    size_t judged; // up to where there has been a look; this and the rest are the background
-    size_t looked; // thread's alone: committed at the last look,
+    // Under lock.
+    size_t floor; // what lies below tells nothing
+    size_t first; // of the stretch
+    size_t next;  // of which it is over up to here
+    size_t end;   // of it: none from here on
+    // The background thread's alone.
+    size_t judged; // the newest chunk that has been looked at
+    size_t looked; // committed at the last look
     size_t ticked; // and at the last tick
     size_t rest;   // until so much is committed there is no look
     unsigned failures; // stretches of a program that turned sparse; no more than matter

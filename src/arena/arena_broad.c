@@ -117,7 +117,8 @@ static enum broad_answer broad_judge(struct arena_set *set) {
 
 // Maps as much ahead of growth as is in use. Nobody is in a fault in a new mapping, so that the
 // lock is not held for long. What lies below and is not of the same stretch tells nothing later.
-static void broad_begin_locked(struct arena_set *set) {
+// Where it begins; 0: there is none.
+static size_t broad_begin_locked(struct arena_set *set) {
     struct arena_broad *const broad = &set->broad;
     struct arena *const arena = &set->primary;
     const size_t first = bits_max(arena->mapped_slices, arena->committed_slices);
@@ -127,7 +128,7 @@ static void broad_begin_locked(struct arena_set *set) {
                                        MALLOW_CHUNK_SLICES);
     if (set->os->sealed || first < arena->giant_slices || start >= end ||
         !os_commit(set->os, broad_address(arena, first), (end - first) << MALLOW_SLICE_SHIFT)) {
-        return;
+        return 0;
     }
     arena->mapped_slices = end;
     if (start != broad->end) {
@@ -136,6 +137,7 @@ static void broad_begin_locked(struct arena_set *set) {
     }
     broad->next = start;
     broad->end = end;
+    return start;
 }
 
 // Allows huge pages in the next part of a stretch, up to a probe; where the one after that begins,
@@ -156,9 +158,7 @@ static size_t broad_allow(struct arena_set *set, size_t start) {
 
 static void broad_begin(struct arena_set *set) {
     os_lock_take_patiently(&set->lock);
-    const size_t before = set->broad.end;
-    broad_begin_locked(set);
-    size_t start = set->broad.end != before ? set->broad.next : 0;
+    size_t start = broad_begin_locked(set);
     os_lock_drop(&set->lock);
     while (start != 0) {
         start = broad_allow(set, start);
@@ -257,7 +257,7 @@ static void broad_end_locked(struct arena_set *set) {
 }
 
 MALLOW_INTERNAL void arena_broad_end(struct arena_set *set) {
-    os_lock_take(&set->lock);
+    os_lock_take_patiently(&set->lock);
     broad_end_locked(set);
     os_lock_drop(&set->lock);
 }
@@ -274,16 +274,10 @@ static bool broad_is_used_up(struct arena_set *set) {
     return used_up;
 }
 
-static void broad_end_patiently(struct arena_set *set) {
-    os_lock_take_patiently(&set->lock);
-    broad_end_locked(set);
-    os_lock_drop(&set->lock);
-}
-
 // The program has turned sparse in the stretch.
 static void broad_fail(struct arena_set *set, size_t committed) {
     struct arena_broad *const broad = &set->broad;
-    broad_end_patiently(set);
+    arena_broad_end(set);
     broad->rest = committed + ((size_t)ARENA_BROAD_REST_SLICES << broad->failures);
     broad->failures += broad->failures < ARENA_BROAD_FAILURES_MAX;
 }
@@ -314,13 +308,13 @@ MALLOW_INTERNAL void arena_broad_tick(struct arena_set *set) {
     broad_leave_behind(set);
     if (!broad_is_used_up(set) && (committed == set->broad.ticked || huge_is_limited(set->os) ||
                                    os_limit(set->os) != SIZE_MAX)) {
-        broad_end_patiently(set);
+        arena_broad_end(set);
     }
     set->broad.ticked = committed;
 }
 
 MALLOW_INTERNAL void arena_broad_stop(struct arena_set *set) {
-    broad_end_patiently(set);
+    arena_broad_end(set);
     broad_leave_behind(set);
 }
 

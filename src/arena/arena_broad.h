@@ -15,8 +15,8 @@
 //          has had it.
 //
 // A huge page by a fault costs a fifth of what its small ones cost one by one. But the program
-// waits for all of it at once, some 0.1 ms: as long as for writing a large block of a megabyte on
-// small pages, and longer where the kernel has to make room for it.
+// waits for all of it at once, some 0.2 ms: as long as for writing half a megabyte on small pages,
+// and longer where the kernel has to make room for it.
 #ifndef MALLOW_ARENA_ARENA_BROAD_H
 #define MALLOW_ARENA_ARENA_BROAD_H
 
@@ -38,8 +38,8 @@ enum {
 };
 
 // Looks whether growth is by large blocks that are written whole: then a stretch ahead of it
-// becomes broad; if they are not, the one there is ends. To be called often while growth goes on.
-// A system call for each block looked at, and for every ARENA_BROAD_PROBE_SHARE chunks of a
+// becomes broad; where they are sparse, the one there is ends. To be called often while growth goes
+// on. A system call for each block looked at, and for every ARENA_BROAD_PROBE_SHARE chunks of a
 // stretch. True: growth goes on, and nothing is known against it: another look soon is worth it.
 MALLOW_INTERNAL bool arena_broad_look(struct arena_set *set);
 

@@ -106,7 +106,7 @@ static bool worker_ends(struct worker *worker, unsigned *quiet) {
     }
     arena_broad_stop(worker->arenas);
     if (*quiet == 0) {
-        os_raise_work(worker->os); // or for steps
+        os_raise_work(worker->os); // whatever is left is for steps
     }
     return worker_leave(worker, *quiet == 0);
 }
