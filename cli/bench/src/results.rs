@@ -5,6 +5,7 @@ use std::fs;
 use std::path::Path;
 
 use mallow_measure::machine::Machine;
+use mallow_measure::output::printable;
 use mallow_measure::session::Series;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -30,7 +31,8 @@ pub fn read_as<T: DeserializeOwned>(path: &Path, format: &str) -> Result<T, Stri
     let shown = path.display();
     let fail = |why: String| format!("results '{shown}': {why}");
     let text = fs::read_to_string(path).map_err(|e| fail(e.to_string()))?;
-    let value: Value = serde_json::from_str(&text).map_err(|e| fail(e.to_string()))?;
+    let mut value: Value = serde_json::from_str(&text).map_err(|e| fail(e.to_string()))?;
+    make_printable(&mut value);
     let found = value["format"].as_str().unwrap_or_default();
     if found == format {
         return serde_json::from_value(value).map_err(|e| fail(e.to_string()));
@@ -40,6 +42,16 @@ pub fn read_as<T: DeserializeOwned>(path: &Path, format: &str) -> Result<T, Stri
         None => format!("format '{found}' is not {format}"),
     };
     Err(fail(why))
+}
+
+/// What a file says goes to terminals and into pictures, whoever wrote it.
+fn make_printable(value: &mut Value) {
+    match value {
+        Value::String(text) => *text = printable(text),
+        Value::Array(values) => values.iter_mut().for_each(make_printable),
+        Value::Object(fields) => fields.values_mut().for_each(make_printable),
+        _ => {}
+    }
 }
 
 /// One session of the suite.

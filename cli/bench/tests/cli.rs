@@ -90,6 +90,14 @@ fn a_suite_is_run_recorded_and_reported() {
     }
     let change = bench(&["report", out, out]);
     assert!(text(&change.stdout).contains("new / old"));
+    // Whoever wrote the file: what it says is text.
+    let file = fs::read_to_string(out).unwrap();
+    fs::write(out, file.replace("\"scored\"", "\"\\u001b[31mred\"")).unwrap();
+    let shown = text(&bench(&["report", out]).stdout);
+    assert!(
+        shown.contains("\\u{1b}[31mred") && !shown.contains('\u{1b}'),
+        "{shown}"
+    );
 }
 
 #[test]

@@ -4,7 +4,7 @@
 
 use std::fs;
 use std::hash::{DefaultHasher, Hasher};
-use std::io::{self, Read};
+use std::io::{self, Read, Write};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -15,6 +15,9 @@ use crate::allocators::Allocator;
 use crate::launch::{self, Ending, Measured, Request};
 use crate::library;
 use crate::stats::Summary;
+
+/// More than what may be left of a block that is begun.
+const ROOM_BYTES: usize = 64 << 10;
 
 /// What to run, and how often.
 #[derive(Clone, Debug, Default)]
@@ -302,7 +305,12 @@ fn one_run(
     if preload.is_empty() {
         request.remove.push("LD_PRELOAD".into());
     } else {
-        let preload = preload.to_string_lossy().into_owned();
+        let preload = preload.into_string().map_err(|value| {
+            io::Error::other(format!(
+                "LD_PRELOAD '{}' is no UTF-8",
+                value.to_string_lossy()
+            ))
+        })?;
         request.set.push(("LD_PRELOAD".into(), preload));
     }
     let measured = launch::run(&request)?;
@@ -314,7 +322,7 @@ fn one_run(
         output: None,
     };
     if job.read_output {
-        let text = fs::read(&output).unwrap_or_default();
+        let text = whole(&output)?;
         let mut hasher = DefaultHasher::new();
         hasher.write(&text);
         run.output_hash = Some(format!("{:016x}", hasher.finish()));
@@ -324,6 +332,26 @@ fn one_run(
     }
     let problem = problem_of(&run.measured.ending, &said, job.timeout_s);
     Ok((run, problem))
+}
+
+/// What a command wrote to a file here. An error where there is no room for more: then who can tell
+/// whether the command had any?
+fn whole(path: &Path) -> io::Result<Vec<u8>> {
+    let text = match fs::read(path) {
+        Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()), // it did not start
+        text => text?,
+    };
+    has_room(path)?;
+    Ok(text)
+}
+
+fn has_room(path: &Path) -> io::Result<()> {
+    let file = fs::OpenOptions::new().append(true).open(path);
+    file.and_then(|mut file| file.write_all(&[0; ROOM_BYTES]))
+        .map_err(|e| {
+            let text = format!("output of the command in '{}': {e}", path.display());
+            io::Error::new(e.kind(), text)
+        })
 }
 
 fn problem_of(ending: &Ending, said: &str, timeout_s: f64) -> Option<String> {
@@ -431,6 +459,17 @@ impl Drop for Scratch {
 mod tests {
     use super::*;
     use std::os::unix::fs::PermissionsExt;
+
+    #[test]
+    fn output_is_whole_only_where_there_is_room_for_more() {
+        let scratch = Scratch::new().unwrap();
+        let path = scratch.0.join("stdout");
+        assert_eq!(whole(&path).unwrap(), b"");
+        fs::write(&path, "all of it").unwrap();
+        assert_eq!(whole(&path).unwrap(), b"all of it");
+        let full = has_room(Path::new("/dev/full")).unwrap_err();
+        assert!(full.to_string().contains("/dev/full"), "{full}");
+    }
 
     #[test]
     fn each_runs_once_a_round_and_not_always_after_the_same_one() {
