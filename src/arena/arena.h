@@ -107,6 +107,7 @@ struct arena_broad {
     size_t ticked; // and at the last tick
     size_t rest;   // until so much is committed there is no look
     unsigned failures; // stretches of a program that turned sparse; no more than matter
+    const char *root;  // of the system's files that tell how much memory is free (os/cgroup.h)
 };
 
 struct arena_set {
@@ -124,6 +125,10 @@ struct arena_set {
     size_t dirty_low;               // fewest dirty slices since the last look; under lock
     size_t dirty_low_before;        // the same of the look before
     struct arena_leaving leaving;   // under lock
+    struct {
+        struct arena *arena; // NULL: nowhere; may be gone
+        unsigned chunk_index;
+    } refused; // by the kernel, to whoever purges by single calls; under lock
     size_t debt_bytes;              // to be purged besides; written under lock, read by any
     struct slab *given;             // the span given last; under lock
     struct slab *visited;           // of a span with pages that somebody purges without the lock:
@@ -273,10 +278,12 @@ MALLOW_INTERNAL size_t arena_purge_all(struct arena_set *set);
 // called at regular intervals.
 MALLOW_INTERNAL size_t arena_idle_look(struct arena_set *set);
 
-// Purges dirty slices, those highest up first, until at least `bytes` are released or none is left;
-// bytes released. MALLOW_PURGE_SLICES at a time, one system call, for which the lock is not held.
-// One thread at a time.
-MALLOW_INTERNAL size_t arena_idle_purge(struct arena_set *set, size_t bytes);
+// Purges dirty slices, those highest up first, until at least `bytes` are released, none is left or
+// `calls` system calls are made; bytes released. MALLOW_PURGE_SLICES at a time, for which the lock
+// is not held. What the kernel refuses to purge is passed by, for UINT32_MAX calls in this round
+// alone. A secondary arena in which nothing is left goes, by calls that do not count. One thread at
+// a time.
+MALLOW_INTERNAL size_t arena_idle_purge(struct arena_set *set, size_t bytes, unsigned calls);
 
 // Rounds of os_pause, some 50 ms: then whoever purges has gone.
 enum { ARENA_AWAIT_ROUNDS = 1024 };

@@ -4,6 +4,7 @@
 
 #include "arena/huge_cache.h"
 #include "base/bits.h"
+#include "os/cgroup.h"
 #include "os/os_huge.h"
 
 // ---- What the newest chunks are -----------------------------------------------------------------
@@ -115,15 +116,16 @@ static enum broad_answer broad_judge(struct arena_set *set) {
 
 // ---- A stretch ----------------------------------------------------------------------------------
 
-// Maps as much ahead of growth as is in use. Nobody is in a fault in a new mapping, so that the
-// lock is not held for long. What lies below and is not of the same stretch tells nothing later.
-// Where it begins; 0: there is none.
-static size_t broad_begin_locked(struct arena_set *set) {
+// Maps as much ahead of growth as is in use, or as there is room for. Nobody is in a fault in a new
+// mapping, so that the lock is not held for long. What lies below and is not of the same stretch
+// tells nothing later. Where it begins; 0: there is none.
+static size_t broad_begin_locked(struct arena_set *set, size_t room) {
     struct arena_broad *const broad = &set->broad;
     struct arena *const arena = &set->primary;
     const size_t first = bits_max(arena->mapped_slices, arena->committed_slices);
     const size_t start = bits_align_up(first, MALLOW_CHUNK_SLICES);
-    const size_t most = bits_min(arena->committed_slices, ARENA_BROAD_MOST_SLICES);
+    const size_t most =
+        bits_min(bits_min(arena->committed_slices, room), ARENA_BROAD_MOST_SLICES);
     const size_t end = bits_align_down(bits_min(start + most, arena->limit_slices),
                                        MALLOW_CHUNK_SLICES);
     if (set->os->sealed || first < arena->giant_slices || start >= end ||
@@ -156,9 +158,16 @@ static size_t broad_allow(struct arena_set *set, size_t start) {
     return allowed && end < last ? end + MALLOW_CHUNK_SLICES : 0;
 }
 
-static void broad_begin(struct arena_set *set) {
+// Where too little is free, growth is not looked at for a while.
+static void broad_begin(struct arena_set *set, size_t committed) {
+    const uint64_t free_bytes = os_free_bytes(set->broad.root);
+    const size_t room = (size_t)(free_bytes / ARENA_BROAD_FREE_SHARE >> MALLOW_SLICE_SHIFT);
+    if (room < ARENA_BROAD_LEAST_SLICES) {
+        set->broad.rest = committed + ARENA_BROAD_REST_SLICES;
+        return;
+    }
     os_lock_take_patiently(&set->lock);
-    size_t start = broad_begin_locked(set);
+    size_t start = broad_begin_locked(set, room);
     os_lock_drop(&set->lock);
     while (start != 0) {
         start = broad_allow(set, start);
@@ -298,7 +307,7 @@ MALLOW_INTERNAL bool arena_broad_look(struct arena_set *set) {
         broad_fail(set, committed);
     } else if (answer == BROAD_DENSE && used_up && os_limit(set->os) == SIZE_MAX) {
         broad_leave_behind(set);
-        broad_begin(set);
+        broad_begin(set, committed);
     }
     return answer == BROAD_DENSE || answer == BROAD_UNKNOWN;
 }

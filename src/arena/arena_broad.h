@@ -7,8 +7,10 @@
 // Holds    a stretch is made, and goes on, only while the newest chunks on small pages are large
 //          blocks nearly throughout (ARENA_BROAD_SHARE) and nearly all of these are resident to the
 //          end. Pages that are huge tell nothing, so one chunk in ARENA_BROAD_PROBE_SHARE of a
-//          stretch has small ones. It is no longer than what there is already. After one that was
-//          wrong none is made for a while, ever longer.
+//          stretch has small ones. It is no longer than what there is already, nor than a part
+//          (ARENA_BROAD_FREE_SHARE) of what the machine or the process's group has free: where a
+//          program turns sparse in it, it has pages that nobody writes, and the kernel kills who
+//          has too many. After one that was wrong none is made for a while, ever longer.
 //          Only what growth has yet to reach stays broad: in chunks that are in use a purged page
 //          comes back as a small one, and nobody fills what was given back.
 //          A free slice of a chunk that growth has passed is dirty if it has pages, though nobody
@@ -31,6 +33,8 @@ enum {
     ARENA_BROAD_SHARE = 8, // of blocks, slices and bytes one part in so many may be otherwise
     ARENA_BROAD_FIRST_SLICES = 8 * MALLOW_CHUNK_SLICES,  // 16 MiB are in use before the first
     ARENA_BROAD_MOST_SLICES = 256 * MALLOW_CHUNK_SLICES, // of one stretch
+    ARENA_BROAD_FREE_SHARE = 16,
+    ARENA_BROAD_LEAST_SLICES = 8 * MALLOW_CHUNK_SLICES, // a shorter one is not worth the look
     ARENA_BROAD_REST_SLICES = 16 * MALLOW_CHUNK_SLICES, // of growth, after the first that was wrong
     ARENA_BROAD_FAILURES_MAX = 16,                      // it doubles with each
     // So much less growth raises os.work with each chunk of large blocks: 16 MiB are as 64.
@@ -40,7 +44,8 @@ enum {
 // Looks whether growth is by large blocks that are written whole: then a stretch ahead of it
 // becomes broad; where they are sparse, the one there is ends. To be called often while growth goes
 // on. A system call for each block looked at, and for every ARENA_BROAD_PROBE_SHARE chunks of a
-// stretch. True: growth goes on, and nothing is known against it: another look soon is worth it.
+// stretch; before one, some thirty to see what is free. True: growth goes on, and nothing is known
+// against it: another look soon is worth it.
 MALLOW_INTERNAL bool arena_broad_look(struct arena_set *set);
 
 // To be called at regular intervals: what growth has reached of a stretch is broad no longer, and

@@ -389,9 +389,12 @@ MALLOW_INTERNAL MALLOW_NO_FOLD bool arena_commit_ahead_locked(struct arena_set *
                                                               unsigned slice_count,
                                                               unsigned align_slices,
                                                               size_t *slice_out) {
+    const uint64_t entries = os_entries(set->os);
     *slice_out = arena_commit_near_locked(set, arena, slice_count, align_slices);
     return likely(*slice_out != SIZE_MAX) ||
-           arena_commit_far_locked(set, arena, slice_count, align_slices, slice_out);
+           // What the kernel has refused is tried once more for a request alone.
+           ((slice_count != 0 || os_entries(set->os) == entries) &&
+            arena_commit_far_locked(set, arena, slice_count, align_slices, slice_out));
 }
 
 // Headers of whole batches, which lie side by side; the header of slot 0, which free(NULL) reads;

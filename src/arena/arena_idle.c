@@ -65,10 +65,12 @@ static bool idle_take_locked(struct arena_set *set, struct arena *arena, unsigne
 // Takes a few slices, purges them without the lock, and gives them back; bytes released. Nobody
 // waits for the kernel meanwhile, and a child that has been made without our knowledge finds the
 // lock free.
-static size_t idle_purge_step_locked(struct arena_set *set, struct arena *arena, unsigned *end) {
+static size_t idle_purge_step_locked(struct arena_set *set, struct arena *arena, unsigned *end,
+                                     unsigned *calls) {
     if (!idle_take_locked(set, arena, end)) {
         return 0;
     }
+    *calls -= 1;
     const struct arena_leaving span = set->leaving;
     const size_t slice = (size_t)span.chunk_index * MALLOW_CHUNK_SLICES + span.first;
     const size_t bytes = (size_t)span.count << MALLOW_SLICE_SHIFT;
@@ -127,16 +129,32 @@ static struct arena *idle_next_locked(struct arena_set *set, const struct arena 
     return next != NULL ? next : &set->primary;
 }
 
-// With slices taken, a secondary arena is not wholly free, and stays; so does the one that is
-// purged next, as long as the lock is held between two steps.
-MALLOW_INTERNAL size_t arena_idle_purge(struct arena_set *set, size_t bytes) {
-    size_t released = 0;
-    os_lock_take_patiently(&set->lock);
-    (void)arena_await_leaving_locked(set);
-    struct arena *arena = set->leaving.arena == NULL ? idle_next_locked(set, NULL) : NULL;
-    unsigned end = arena != NULL ? arena->map.chunk_count : 0;
-    while (arena != NULL && released < bytes) {
-        released += idle_purge_step_locked(set, arena, &end);
+// Where a call that may make `calls` system calls begins: at the top, or behind what the last one
+// of few calls was refused.
+static struct arena *idle_first_locked(struct arena_set *set, unsigned calls, unsigned *end) {
+    struct arena *const first = idle_next_locked(set, NULL);
+    struct arena *arena = calls != UINT32_MAX && set->refused.arena != NULL ? first : NULL;
+    while (arena != NULL && arena != set->refused.arena) {
+        arena = idle_next_locked(set, arena);
+    }
+    *end = arena != NULL ? set->refused.chunk_index : first->map.chunk_count;
+    set->refused.arena = arena;
+    return arena != NULL ? arena : first;
+}
+
+// From slices below chunk `end` of an arena on. With slices taken, a secondary arena is not wholly
+// free, and stays; so does the one that is purged next, as long as the lock is held between two
+// steps. True: there are no more.
+static bool idle_purge_locked(struct arena_set *set, struct arena *arena, unsigned end,
+                              size_t bytes, unsigned *calls, size_t *released) {
+    while (arena != NULL && *released < bytes && *calls != 0) {
+        const unsigned before = *calls;
+        const size_t part = idle_purge_step_locked(set, arena, &end, calls);
+        if (part == 0 && *calls != before) {
+            set->refused.arena = arena;
+            set->refused.chunk_index = end;
+        }
+        *released += part;
         if (end == 0) {
             struct arena *const done = arena;
             arena = idle_next_locked(set, arena);
@@ -144,6 +162,22 @@ MALLOW_INTERNAL size_t arena_idle_purge(struct arena_set *set, size_t bytes) {
             if (done != &set->primary && done->free_slices == done->committed_slices) {
                 (void)arena_remove_locked(set, done);
             }
+        }
+    }
+    return arena == NULL;
+}
+
+MALLOW_INTERNAL size_t arena_idle_purge(struct arena_set *set, size_t bytes, unsigned calls) {
+    size_t released = 0;
+    os_lock_take_patiently(&set->lock);
+    (void)arena_await_leaving_locked(set);
+    bool from_top = false;
+    while (set->leaving.arena == NULL && released < bytes && calls != 0 && !from_top) {
+        unsigned end;
+        struct arena *const first = idle_first_locked(set, calls, &end);
+        from_top = set->refused.arena == NULL;
+        if (idle_purge_locked(set, first, end, bytes, &calls, &released)) {
+            set->refused.arena = NULL;
         }
     }
     os_lock_drop(&set->lock);

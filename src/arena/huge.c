@@ -400,39 +400,47 @@ static MALLOW_NOINLINE void huge_put_off_locked(struct huge_set *set, struct hug
     huge_set_late_locked(set, huge, set->late_bytes + huge->mapped_bytes);
 }
 
+static void huge_put_off_live_locked(struct huge_set *set, struct huge *huge) {
+    if (unlikely(huge->allowance != NULL)) {
+        os_allowance_release(huge->allowance, huge->mapped_bytes);
+    }
+    huge_unlink_locked(set, huge);
+    huge_leave_locked(huge);
+    huge_put_off_locked(set, huge);
+}
+
 MALLOW_INTERNAL MALLOW_NOINLINE bool huge_put_off(struct huge_set *set, struct huge *huge,
                                                   uintptr_t address) {
     os_lock_take_here(&set->map->lock);
     const bool is_live = huge->address == address;
     if (likely(is_live)) {
-        if (unlikely(huge->allowance != NULL)) {
-            os_allowance_release(huge->allowance, huge->mapped_bytes);
-        }
-        huge_unlink_locked(set, huge);
-        huge_leave_locked(huge);
-        huge_put_off_locked(set, huge);
+        huge_put_off_live_locked(set, huge);
     }
     os_lock_drop_here(&set->map->lock);
     return is_live;
 }
 
-static void huge_give_late_locked(struct huge_set *set) {
+static void huge_give_late_locked(struct huge_set *set, bool may_enter) {
     struct huge *const huge = set->late;
     const struct huge_mapping mapping = {huge->map_address, huge->mapped_bytes, huge->parts};
     huge_set_late_locked(set, huge->next, set->late_bytes - mapping.bytes);
     huge_record_give_locked(set, huge);
-    huge_cache_give(&set->cache, mapping, set->live_bytes, huge_is_full(set));
+    huge_cache_give(&set->cache, mapping, set->live_bytes, may_enter || huge_is_full(set));
     huge_settle_charge_locked(set);
 }
 
-MALLOW_INTERNAL void huge_give_late(struct huge_set *set) {
+static void huge_give_all_late(struct huge_set *set, bool may_enter) {
     while (__atomic_load_n(&set->late, __ATOMIC_RELAXED) != NULL) {
         os_lock_take_patiently(&set->map->lock);
         if (set->late != NULL) {
-            huge_give_late_locked(set);
+            huge_give_late_locked(set, may_enter);
         }
         os_lock_drop(&set->map->lock);
     }
+}
+
+MALLOW_INTERNAL void huge_give_late(struct huge_set *set) {
+    huge_give_all_late(set, false);
 }
 
 MALLOW_INTERNAL bool huge_give(struct huge_set *set, uintptr_t address, bool may_enter) {
@@ -487,15 +495,16 @@ MALLOW_INTERNAL void huge_set_allowance(struct huge_set *set, uintptr_t address,
 }
 
 MALLOW_INTERNAL void huge_give_allowance(struct huge_set *set, const struct os_charge *allowance) {
-    uintptr_t address;
-    do {
-        address = 0;
-        os_lock_take(&set->map->lock);
-        for (const struct huge *huge = set->live; huge != NULL && address == 0; huge = huge->next) {
-            address = huge->allowance == allowance ? huge->address : 0;
+    struct huge *next;
+    os_lock_take(&set->map->lock);
+    for (struct huge *huge = set->live; huge != NULL; huge = next) {
+        next = huge->next;
+        if (huge->allowance == allowance) {
+            huge_put_off_live_locked(set, huge);
         }
-        os_lock_drop(&set->map->lock);
-    } while (address != 0 && huge_give(set, address, true));
+    }
+    os_lock_drop(&set->map->lock);
+    huge_give_all_late(set, true);
 }
 
 // Remaps a block with what lies before it in its mapping; where the block begins then, or 0.
@@ -659,7 +668,7 @@ MALLOW_INTERNAL void huge_settle(struct huge_set *set) {
     if (set->os->sealed) {
         // Nothing can be given back.
     } else if (set->late != NULL) {
-        huge_give_late_locked(set);
+        huge_give_late_locked(set, false);
     } else if (huge_owes(set)) {
         huge_cache_settle(&set->cache);
         huge_settle_charge_locked(set);
@@ -722,11 +731,12 @@ static size_t huge_idle_step_locked(struct huge_set *set, size_t bytes) {
     return purged || unmapped ? counted : 0;
 }
 
-MALLOW_INTERNAL size_t huge_idle_purge(struct huge_set *set, size_t bytes) {
+MALLOW_INTERNAL size_t huge_idle_purge(struct huge_set *set, size_t bytes, unsigned calls) {
     size_t released = 0;
     size_t part = 1;
     os_lock_take_patiently(&set->map->lock);
-    while (released < bytes && part != 0 && set->leaving.bytes == 0) { // one thread at a time
+    // One thread at a time.
+    for (; released < bytes && part != 0 && set->leaving.bytes == 0 && calls != 0; calls--) {
         part = huge_idle_step_locked(set, bits_min(bytes - released, MALLOW_UNMAP_BYTES));
         huge_settle_charge_locked(set);
         released += part;

@@ -132,7 +132,8 @@ MALLOW_INLINE bool huge_is_fixed(const struct huge *huge, size_t bytes) {
 MALLOW_INTERNAL void huge_set_allowance(struct huge_set *set, uintptr_t address,
                                         struct os_charge *allowance, size_t charged_bytes);
 
-// Frees every block under an allowance, with a system call each at most.
+// Frees every block under an allowance, with a system call each at most; one look at each live
+// block, under the lock.
 MALLOW_INTERNAL void huge_give_allowance(struct huge_set *set, const struct os_charge *allowance);
 
 // Resizes a live block: by pages of the cache that lie behind it, or by the kernel, in one call;
@@ -165,7 +166,7 @@ MALLOW_INLINE size_t huge_broad_rest(size_t bytes) {
 // As arena_idle_look and arena_idle_purge, of the cache. While another thread purges, this one does
 // nothing.
 MALLOW_INTERNAL size_t huge_idle_look(struct huge_set *set);
-MALLOW_INTERNAL size_t huge_idle_purge(struct huge_set *set, size_t bytes);
+MALLOW_INTERNAL size_t huge_idle_purge(struct huge_set *set, size_t bytes, unsigned calls);
 
 // In the child of a fork: what a thread that is not there was unmapping is not kept again. Nobody
 // can tell whether it was unmapped yet, nor whose mapping lies there if it was.

@@ -108,6 +108,11 @@ static void cgroup_paths_read(const char *root, struct cgroup_paths *paths) {
 
 // ---- Where their folders are --------------------------------------------------------------------
 
+// Of a path that the kernel writes relative to the process's namespace: whether it leads out of it.
+static bool path_is_outside(const char *path) {
+    return path[0] == '/' && path[1] == '.' && path[2] == '.';
+}
+
 // The part of a group's path below what the mount shows: "" if the mount shows the group itself, or
 // does not say.
 static const char *path_below(const char *path, const char *mount_root) {
@@ -119,8 +124,7 @@ static const char *path_below(const char *path, const char *mount_root) {
         same++;
     }
     const bool inside = mount_root[same] == '\0' && path[same] == '/';
-    const bool above = path[0] == '/' && path[1] == '.' && path[2] == '.'; // of another namespace
-    return inside && !above && path[same + 1] != '\0' ? path + same : "";
+    return inside && !path_is_outside(path) && path[same + 1] != '\0' ? path + same : "";
 }
 
 struct cgroup_mount {
@@ -259,6 +263,8 @@ static void cgroup_limits_read(const char *root, const struct cgroup_paths *path
         if (of[0] == '\0' || !path_join(path, root, mount.mount_point, "")) {
             continue;
         }
+        group->outside =
+            group->outside || path_is_outside(of) || path_is_outside(mount.mount_root);
         const size_t top_length = text_length(path);
         if (path_join(path, root, mount.mount_point, path_below(of, mount.mount_root))) {
             cgroup_walk(path, top_length, mount.unified, group);
@@ -272,6 +278,7 @@ MALLOW_INTERNAL void os_cgroup_read(const char *root, struct os_cgroup *group) {
     char path[OS_PATH_BYTES];
     group->limit_bytes = UINT64_MAX;
     group->free_bytes = UINT64_MAX;
+    group->outside = false;
     group->pressure_path[0] = '\0';
     cgroup_paths_read(root, &paths);
     cgroup_limits_read(root, &paths, group);

@@ -20,6 +20,7 @@
 struct os_cgroup {
     uint64_t limit_bytes;              // UINT64_MAX: none
     uint64_t free_bytes;               // of the group that has least; UINT64_MAX: no limit
+    bool outside; // a group is not below what the mount shows: there may be limits that nobody sees
     char pressure_path[OS_PATH_BYTES]; // the group's, else the machine's; "" if neither is readable
 };
 

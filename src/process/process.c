@@ -122,6 +122,7 @@ static void process_start_memory(struct process *process) {
                  huge);
     process->worker.faults_huge = huge && process_option(options, huge_faults) != 0;
     process->arenas.raise_step = process->worker.faults_huge ? ARENA_BROAD_RAISE_SLICES : 0;
+    process->arenas.broad.root = process_option_text(options, system_root);
     process->worker.os = &process->os;
     process->worker.arenas = &process->arenas;
     process->worker.huges = &process->huges;

@@ -61,22 +61,37 @@ static MALLOW_COLD void limit_read_system(struct process *process, bool shares, 
     os_cgroup_read(root, &group);
     const uint64_t machine = os_machine_memory(root);
     limit->base_bytes = bits_min(group.limit_bytes, machine != 0 ? machine : UINT64_MAX);
+    limit->unsure = group.outside && group.limit_bytes == UINT64_MAX;
     if (shares && before != UINT64_MAX && (as_before || limit->base_bytes == UINT64_MAX)) {
         limit->base_bytes = before;
     }
     __builtin_memcpy(limit->pressure_path, group.pressure_path, sizeof limit->pressure_path);
 }
 
-static void limit_say(const struct process *process, uint64_t hard, uint64_t soft) {
-    const struct process_limit *const limit = &process->limit;
+static MALLOW_COLD void limit_say_shares(const struct process_limit *limit, uint64_t hard,
+                                         uint64_t soft) {
     static const char unreadable[] =
         ": no cgroup's limit, nor the machine's memory, can be read; there is no such limit\n";
-    if (limit_is_share(hard) && limit->base_bytes == UINT64_MAX) {
-        limit_complain("mallow: ", "MALLOW_LIMIT", hard, unreadable);
+    static const char outside[] =
+        ": the process's cgroup is outside of what is mounted (cgroupfs is to be mounted anew in a "
+        "cgroup namespace); of the machine's memory\n";
+    const char *const why = limit->base_bytes == UINT64_MAX ? unreadable
+                            : limit->unsure                 ? outside
+                                                            : NULL;
+    if (limit_is_share(hard) && why != NULL) {
+        limit_complain("mallow: ", "MALLOW_LIMIT", hard, why);
     }
-    if (limit_is_share(soft) && limit->base_bytes == UINT64_MAX) {
-        limit_complain("mallow: ", "MALLOW_SOFT_LIMIT", soft, unreadable);
-    } else if (soft != 0 && limit->soft_bytes >= limit->hard_bytes) {
+    if (limit_is_share(soft) && why != NULL) {
+        limit_complain("mallow: ", "MALLOW_SOFT_LIMIT", soft, why);
+    }
+}
+
+static void limit_say(const struct process *process, uint64_t hard, uint64_t soft) {
+    const struct process_limit *const limit = &process->limit;
+    if (limit_is_share(hard) || limit_is_share(soft)) {
+        limit_say_shares(limit, hard, soft);
+    }
+    if (limit->soft_bytes != UINT64_MAX && limit->soft_bytes >= limit->hard_bytes) {
         limit_complain("mallow: ", "MALLOW_SOFT_LIMIT", soft,
                        ": not below MALLOW_LIMIT; it has no effect\n");
     }

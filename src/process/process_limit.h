@@ -17,6 +17,7 @@ struct process_limit {
     uint64_t hard_bytes;     // what they came to; UINT64_MAX: none
     uint64_t soft_bytes;
     uint64_t base_bytes;     // what shares are of
+    bool unsure;             // that is the machine's, and the group may have a limit out of sight
     char pressure_path[OS_PATH_BYTES];
     _Atomic(uint64_t) polled_us;  // monotonic clock at the last look; 0: none
     uint64_t stalled_us;          // what it read; UINT64_MAX: nothing

@@ -72,6 +72,7 @@ struct worker {
     bool step_looked;               // there has been one since there was work
     _Atomic(uint64_t) start_count;  // threads created so far
     _Atomic(uint64_t) released_bytes; // given back because nobody needed it
+    size_t refused_bytes; // kept when the kernel last gave none of it back; 0: it has since
     struct os_bare bare;            // last, since most of it is not touched
 };
 

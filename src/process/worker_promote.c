@@ -112,8 +112,8 @@ static void worker_make_huge(struct worker *worker) {
 
 MALLOW_INTERNAL void worker_pay(struct worker *worker) {
     huge_give_late(worker->huges);
-    (void)huge_idle_purge(worker->huges, huge_take_debt(worker->huges));
-    (void)arena_idle_purge(worker->arenas, arena_take_debt(worker->arenas));
+    (void)huge_idle_purge(worker->huges, huge_take_debt(worker->huges), UINT32_MAX);
+    (void)arena_idle_purge(worker->arenas, arena_take_debt(worker->arenas), UINT32_MAX);
 }
 
 // When to look again whether something is owed. While so much is kept that growth may make it so

@@ -45,6 +45,10 @@ static void worker_count(struct worker *worker, size_t bytes) {
     atomic_fetch_add_explicit(&worker->released_bytes, bytes, memory_order_relaxed);
 }
 
+static uint64_t worker_released(const struct worker *worker) {
+    return atomic_load_explicit(&worker->released_bytes, memory_order_relaxed);
+}
+
 // What a thread has had beside its slabs lies in memory of its own, while nobody uses what is free
 // in those: so there is not one visit of a busy heap upon the other.
 static void worker_give_way(void) {
@@ -86,14 +90,27 @@ static void worker_sort_posts(struct worker *worker) {
     os_lock_drop(&worker->holes.lock);
 }
 
+// Whether what is kept is worth another look. What the program has locked is not, for as long as no
+// more and no less is kept: the kernel has refused it, and goes on refusing.
+static bool worker_may_release(struct worker *worker, size_t idle_bytes, uint64_t released) {
+    const size_t kept = worker_kept_bytes(worker);
+    if (released != 0) {
+        worker->refused_bytes = 0;
+    } else if (idle_bytes != 0) {
+        worker->refused_bytes = kept;
+    }
+    return kept > WORKER_FLOOR_BYTES && kept != worker->refused_bytes;
+}
+
 MALLOW_INTERNAL bool worker_tick(struct worker *worker) {
     size_t pending = 0;
     const uint64_t entries = os_entries(worker->os);
+    const uint64_t released = worker_released(worker);
     huge_give_late(worker->huges);
     const size_t huge_bytes = huge_idle_look(worker->huges);
     const size_t arena_bytes = arena_idle_look(worker->arenas);
-    worker_count(worker, huge_idle_purge(worker->huges, huge_bytes) +
-                             arena_idle_purge(worker->arenas, arena_bytes));
+    worker_count(worker, huge_idle_purge(worker->huges, huge_bytes, UINT32_MAX) +
+                             arena_idle_purge(worker->arenas, arena_bytes, UINT32_MAX));
     worker_sort_posts(worker);
     worker_purge_holes(worker, &pending);
     const struct thin_idle thin = thin_idle_look(worker->holes.shared->thins, false);
@@ -101,7 +118,8 @@ MALLOW_INTERNAL bool worker_tick(struct worker *worker) {
     pending += thin.later_bytes;
     worker_look_for_faults(worker);
     const bool more = worker_look_for_huge(worker, os_entries(worker->os) - entries);
-    return more || pending != 0 || worker_kept_bytes(worker) > WORKER_FLOOR_BYTES;
+    return more || pending != 0 ||
+           worker_may_release(worker, huge_bytes + arena_bytes, worker_released(worker) - released);
 }
 
 static void worker_step_look(struct worker *worker, uint64_t now) {
@@ -161,11 +179,10 @@ MALLOW_INTERNAL void worker_step(struct worker *worker, const struct heap *mine)
     if (os_entries(worker->os) != entries) {
         // The look has taken this call's system call.
     } else if (worker->idle_huge_bytes != 0) {
-        released = huge_idle_purge(worker->huges,
-                                   bits_min(worker->idle_huge_bytes, MALLOW_UNMAP_BYTES));
+        released = huge_idle_purge(worker->huges, worker->idle_huge_bytes, 1);
         worker_step_done(&worker->idle_huge_bytes, released);
     } else if (worker->idle_arena_bytes != 0) {
-        released = arena_idle_purge(worker->arenas, 1); // one piece
+        released = arena_idle_purge(worker->arenas, worker->idle_arena_bytes, 1);
         worker_step_done(&worker->idle_arena_bytes, released);
     } else if (worker->step_round) {
         released = worker_step_holes(worker, mine, now_ms);

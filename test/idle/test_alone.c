@@ -3,8 +3,8 @@
 // pthread_exit in main, forking in a signal's handler that has interrupted a fork, setuid for all of it. The
 // thread of ours does not stand in the way.
 //
-//   idle_alone idle|single|unshare|setns|often|files|cancelled|end|forks|vfork|rights|rights_late|interrupted|namesake|
-//              numbers|pinned
+//   idle_alone idle|locked|single|unshare|setns|often|files|cancelled|end|forks|vfork|rights|rights_late|interrupted|
+//              namesake|numbers|pinned
 #include "idle.h"
 
 #include <dirent.h>
@@ -13,6 +13,7 @@
 #include <sched.h>
 #include <signal.h>
 #include <stdlib.h>
+#include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/single_threaded.h>
 #include <sys/syscall.h>
@@ -128,6 +129,26 @@ static void be_idle(void)
     load_free(&load);
     CHECK(wait_for_rss(before + 3000, 2000), "%zu KiB before, %zu now", before, process_rss_kib());
     CHECK(wait_for_threads(1, 4000), "%zu threads", thread_count());
+}
+
+// Nor does it stay for what the program has locked and freed, which the kernel does not take back.
+static void be_idle_beside_locked_memory(void)
+{
+    enum { COUNT = 640, SIZE = 100000, LOCKED_MOST = 256 };
+    struct load load;
+    load_fill(&load, COUNT, SIZE);
+    unsigned locked = 0;
+    while (locked < LOCKED_MOST && mlock(load.blocks[2 * locked], 1) == 0) {
+        locked++;
+    }
+    if (locked == 0) {
+        dprintf(2, "skipped: no memory may be locked\n");
+        exit(77);
+    }
+    load_free(&load);
+    have_a_thread();
+    CHECK(wait_for_threads(1, 8000), "%zu threads beside %u locked pages", thread_count(), locked);
+    CHECK(munlockall() == 0, "munlockall");
 }
 
 // What libc leaves out in a program of one thread it goes on leaving out.
@@ -434,6 +455,8 @@ int main(int count, char **arguments)
         be_cancelled_alone();
     } else if (strcmp(what, "idle") == 0) {
         be_idle();
+    } else if (strcmp(what, "locked") == 0) {
+        be_idle_beside_locked_memory();
     } else if (strcmp(what, "single") == 0) {
         be_single();
     } else if (strcmp(what, "forks") == 0) {

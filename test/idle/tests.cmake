@@ -18,7 +18,7 @@ if(NOT MALLOW_SANITIZE)
         set_tests_properties(idle.no_thread_${why} PROPERTIES ENVIRONMENT "${preload}")
     endforeach()
     mallow_program(idle_alone idle/test_alone.c idle/idle.c)
-    foreach(what idle single unshare setns often files cancelled end forks vfork rights
+    foreach(what idle locked single unshare setns often files cancelled end forks vfork rights
         change_rights interrupted namesake numbers pinned)
         mallow_add(idle.alone_${what} "check;plain;native" idle_alone ${what})
         set_tests_properties(idle.alone_${what} PROPERTIES ENVIRONMENT "${preload}")
@@ -49,6 +49,10 @@ if(NOT MALLOW_SANITIZE)
     endforeach()
     set_tests_properties(idle.huge_pages_no_faults idle.huge_pages_no_broad PROPERTIES
         ENVIRONMENT "${preload};MALLOW_HUGE_FAULTS=0")
+    file(WRITE ${CMAKE_CURRENT_BINARY_DIR}/little_free/proc/meminfo "MemAvailable: 200000 kB\n")
+    mallow_add(idle.huge_pages_broad_little_free "check;plain;native" idle_huge_pages no_broad)
+    set_tests_properties(idle.huge_pages_broad_little_free PROPERTIES TIMEOUT 600 ENVIRONMENT
+        "${preload};MALLOW_SYSTEM_ROOT=${CMAKE_CURRENT_BINARY_DIR}/little_free")
     set_tests_properties(idle.huge_pages_off PROPERTIES ENVIRONMENT "${preload};MALLOW_HUGE_PAGES=0")
     set_tests_properties(idle.huge_pages_realtime PROPERTIES ENVIRONMENT
         "${preload};MALLOW_MODE=realtime;MALLOW_REALTIME_RESERVE=32M")

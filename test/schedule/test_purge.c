@@ -161,13 +161,13 @@ static void other_takes_a_run_and_frees(void) {
 
 static void purge_slices(void) {
     heap_switch(&heap_empty);
-    (void)arena_idle_purge(&world.arenas, SIZE_MAX);
+    (void)arena_idle_purge(&world.arenas, SIZE_MAX, UINT32_MAX);
 }
 
 static void other_purges_slices(void) {
     heap_switch(&heap_empty);
     (void)arena_purge_some(&world.arenas, SIZE_MAX);
-    (void)arena_idle_purge(&world.arenas, SIZE_MAX);
+    (void)arena_idle_purge(&world.arenas, SIZE_MAX, UINT32_MAX);
 }
 
 static void owner_takes_two_and_frees(void) {

@@ -6,6 +6,7 @@
 #include <pthread.h>
 #include <sys/resource.h>
 
+#include "../os/tree.h"
 #include "../smaps.h"
 #include "os/os_huge.h"
 #include "world.h"
@@ -28,6 +29,7 @@ static int begin(void **state) {
     arena_world_begin_with(&world, RESERVE);
     world.os.keeps_small = true; // as after os_huge_start
     set->raise_step = ARENA_BROAD_RAISE_SLICES;
+    set->broad.root = "/nonexistent"; // whatever this machine has free
     span_count = 0;
     return 0;
 }
@@ -320,6 +322,32 @@ CASE(where_data_is_limited_there_is_none) {
     assert_int_equal(setrlimit(RLIMIT_DATA, &before), 0);
 }
 
+// What the machine has free, and nothing else is known of it.
+static void set_free(unsigned mebibytes) {
+    char text[64];
+    snprintf(text, sizeof text, "MemAvailable: %u kB\n", mebibytes << 10);
+    tree_write("/proc/meminfo", text);
+}
+
+CASE(where_little_memory_is_free_there_is_none) {
+    need_chunks();
+    tree_begin();
+    set->broad.root = tree_root;
+    set_free(240);
+    grow(FIRST, whole, 4096);
+    (void)arena_broad_look(set);
+    assert_false(is_broad());
+    set_free(272);
+    const size_t rest = FIRST + ARENA_BROAD_REST_SLICES;
+    grow(rest - CHUNK, whole, 4096);
+    assert_false(arena_broad_look(set)); // nor is it asked for all the time
+    assert_false(is_broad());
+    grow(rest, whole, 4096);
+    assert_true(arena_broad_look(set));
+    assert_int_equal(set->broad.end - set->broad.next, ARENA_BROAD_LEAST_SLICES);
+    tree_end();
+}
+
 CASE(before_all_is_locked_it_is_over) {
     become_broad();
     const size_t start = set->broad.next;
@@ -496,6 +524,7 @@ int main(void) {
         BROAD_CASE(when_memory_is_limited_it_is_over),
         BROAD_CASE(where_nobody_will_look_any_more_it_is_over),
         BROAD_CASE(where_data_is_limited_there_is_none),
+        BROAD_CASE(where_little_memory_is_free_there_is_none),
         BROAD_CASE(before_all_is_locked_it_is_over),
         BROAD_CASE(what_is_given_back_at_the_end_is_not_of_a_stretch),
         BROAD_CASE(free_slices_of_a_huge_chunk_are_dirty),

@@ -146,7 +146,7 @@ CASE(what_is_freed_stays_and_is_not_known_to_be_zero) {
     assert_int_equal(set->dirty_slices, 0);
     assert_int_equal(arena_purge_all(set), 0);
     assert_int_equal(arena_purge_some(set, SIZE_MAX), 0);
-    assert_int_equal(arena_idle_purge(set, 1), 0);
+    assert_int_equal(arena_idle_purge(set, 1, UINT32_MAX), 0);
     assert_int_equal(arena_decommit_all(set), 0);
     assert_int_equal(held(), before);
     assert_false(os_purge(&world.os, span.address, 4096));

@@ -3,6 +3,7 @@
 #include "arena/arena.h"
 
 #include <pthread.h>
+#include <sys/mman.h>
 
 #include "world.h"
 
@@ -61,7 +62,7 @@ CASE(a_purge_begins_at_the_highest_address_and_stops_at_what_was_asked) {
     struct arena_span spans[80];
     take_all(spans, 80);
     give_all(spans, 80);
-    const size_t released = arena_idle_purge(set, 10 * MALLOW_SLICE_BYTES);
+    const size_t released = arena_idle_purge(set, 10 * MALLOW_SLICE_BYTES, UINT32_MAX);
     assert_true(released >= 10 * MALLOW_SLICE_BYTES);
     assert_true(released < (10 + MALLOW_PURGE_SLICES) * MALLOW_SLICE_BYTES);
     arena_world_check(&world);
@@ -81,13 +82,44 @@ CASE(a_purge_of_more_than_there_is_gives_all_back_and_no_more) {
     const struct arena_span kept = arena_take(set, 3, 1);
     memset((void *)kept.address, 7, 3 * MALLOW_SLICE_BYTES);
     give_all(spans, 100);
-    assert_int_equal(arena_idle_purge(set, SIZE_MAX), 100 * MALLOW_SLICE_BYTES);
+    assert_int_equal(arena_idle_purge(set, SIZE_MAX, UINT32_MAX), 100 * MALLOW_SLICE_BYTES);
     assert_int_equal(set->dirty_slices, 0);
-    assert_int_equal(arena_idle_purge(set, SIZE_MAX), 0);
+    assert_int_equal(arena_idle_purge(set, SIZE_MAX, UINT32_MAX), 0);
     assert_true(unit_is_all((void *)kept.address, 7, 3 * MALLOW_SLICE_BYTES));
     arena_world_check(&world);
     const struct arena_span again = arena_take(set, 1, 1);
     assert_true(again.zeroed);
+}
+
+// A call's step, that is: it makes one system call, and one that is refused does not keep the later ones
+// from what lies below.
+CASE(a_step_makes_one_call_and_the_next_one_passes_what_was_refused) {
+    enum { SLICES = 2 * MALLOW_CHUNK_SLICES };
+    struct arena_span spans[SLICES];
+    take_all(spans, SLICES);
+    uintptr_t highest = 0;
+    for (unsigned i = 0; i < SLICES; i++) {
+        highest = bits_max(highest, spans[i].address);
+    }
+    give_all(spans, SLICES);
+    if (mlock((const void *)highest, 1) != 0) {
+        skip();
+    }
+    uint64_t entries = os_entries(&world.os);
+    assert_int_equal(arena_idle_purge(set, SIZE_MAX, 1), 0);
+    assert_int_equal(os_entries(&world.os) - entries, 1);
+    size_t released = 0;
+    for (size_t part = 1; part != 0; released += part) {
+        entries = os_entries(&world.os);
+        part = arena_idle_purge(set, SIZE_MAX, 1);
+        assert_int_equal(os_entries(&world.os) - entries, 1); // the last one is refused at the top
+    }
+    assert_in_range(released, (SLICES - MALLOW_PURGE_SLICES) * MALLOW_SLICE_BYTES,
+                    (SLICES - 1) * MALLOW_SLICE_BYTES);
+    assert_int_equal(munlock((const void *)highest, 1), 0);
+    assert_true(arena_idle_purge(set, SIZE_MAX, UINT32_MAX) != 0);
+    assert_int_equal(set->dirty_slices, 0);
+    arena_world_check(&world);
 }
 
 CASE(secondary_arenas_are_purged_and_unmapped_when_they_are_free) {
@@ -96,7 +128,7 @@ CASE(secondary_arenas_are_purged_and_unmapped_when_they_are_free) {
     assert_non_null(set->secondary);
     give_all(spans, WORLD_SLICES + 20);
     const size_t dirty = set->dirty_slices;
-    assert_int_equal(arena_idle_purge(set, SIZE_MAX), dirty << MALLOW_SLICE_SHIFT);
+    assert_int_equal(arena_idle_purge(set, SIZE_MAX, UINT32_MAX), dirty << MALLOW_SLICE_SHIFT);
     assert_null(set->secondary);
     arena_world_check(&world);
 }
@@ -106,7 +138,7 @@ static _Atomic(bool) purger_ends;
 static void *purge_on(void *argument) {
     (void)argument;
     while (!atomic_load(&purger_ends)) {
-        (void)arena_idle_purge(set, SIZE_MAX);
+        (void)arena_idle_purge(set, SIZE_MAX, UINT32_MAX);
     }
     return NULL;
 }
@@ -165,7 +197,7 @@ CASE(slices_that_another_thread_was_purging_are_free_again_in_a_child) {
     assert_null(set->leaving.arena);
     assert_int_equal(set->dirty_slices, LEAVING); // their pages may be there yet
     arena_world_check(&world);
-    assert_int_equal(arena_idle_purge(set, SIZE_MAX), LEAVING * MALLOW_SLICE_BYTES);
+    assert_int_equal(arena_idle_purge(set, SIZE_MAX, UINT32_MAX), LEAVING * MALLOW_SLICE_BYTES);
     assert_int_equal(set->dirty_slices, 0);
     arena_world_check(&world);
 }
@@ -182,7 +214,7 @@ CASE(so_they_are_for_who_gives_all_back) {
 CASE(slices_that_the_child_itself_purges_stay_its_own) {
     leave_some(os_this_thread());
     arena_leave_fork_child(set);
-    assert_int_equal(arena_idle_purge(set, SIZE_MAX), 0);
+    assert_int_equal(arena_idle_purge(set, SIZE_MAX, UINT32_MAX), 0);
     os_lock_take(&set->lock);
     assert_int_equal(set->leaving.count, LEAVING);
     arena_return_locked(set, true);
@@ -211,7 +243,7 @@ CASE(who_is_short_of_memory_waits_for_what_is_being_purged) {
 CASE(nobody_waits_for_ever_for_one_who_has_gone) {
     leave_some(ANOTHER);
     assert_int_equal(arena_purge_some(set, SIZE_MAX), 0);
-    assert_int_equal(arena_idle_purge(set, SIZE_MAX), 0);
+    assert_int_equal(arena_idle_purge(set, SIZE_MAX, UINT32_MAX), 0);
     arena_leave_fork_child(set);
 }
 
@@ -302,7 +334,7 @@ CASE(looks_agree_with_a_model_over_random_work) {
             arena_give(set, spans[index].slab, 1);
             spans[index] = spans[--count];
         } else if (what == 98) {
-            (void)arena_idle_purge(set, unit_below(&chance, 8) * MALLOW_SLICE_BYTES);
+            (void)arena_idle_purge(set, unit_below(&chance, 8) * MALLOW_SLICE_BYTES, UINT32_MAX);
         } else if (what == 99) {
             const size_t idle = bits_min(low, low_before);
             assert_int_equal(arena_idle_look(set), idle << MALLOW_SLICE_SHIFT);
@@ -323,6 +355,8 @@ int main(void) {
             a_purge_begins_at_the_highest_address_and_stops_at_what_was_asked, begin, end),
         cmocka_unit_test_setup_teardown(
             a_purge_of_more_than_there_is_gives_all_back_and_no_more, begin, end),
+        cmocka_unit_test_setup_teardown(
+            a_step_makes_one_call_and_the_next_one_passes_what_was_refused, begin, end),
         cmocka_unit_test_setup_teardown(
             secondary_arenas_are_purged_and_unmapped_when_they_are_free, begin, end),
         cmocka_unit_test_setup_teardown(

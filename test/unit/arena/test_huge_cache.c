@@ -619,15 +619,31 @@ CASE(idle_mappings_are_given_back_in_parts_and_the_rest_serves_on) {
     const uintptr_t block = take(6 * MIB);
     memset((void *)block, 0x5a, 6 * MIB);
     give(block);
-    assert_int_equal(huge_idle_purge(set, 2 * MIB), 2 * MIB);
+    assert_int_equal(huge_idle_purge(set, 2 * MIB, UINT32_MAX), 2 * MIB);
     check_counts();
     assert_int_equal(set->cache.bytes, 4 * MIB);
     assert_true(unit_is_all((const void *)take(4 * MIB), 0x5a, 4 * MIB)); // from the front
-    assert_int_equal(huge_idle_purge(set, MIB), 0);
+    assert_int_equal(huge_idle_purge(set, MIB, UINT32_MAX), 0);
     give(take(2 * MIB));
-    assert_int_equal(huge_idle_purge(set, SIZE_MAX), 2 * MIB);
+    assert_int_equal(huge_idle_purge(set, SIZE_MAX, UINT32_MAX), 2 * MIB);
     assert_int_equal(set->cache.count, 0);
     check_counts();
+}
+
+CASE(a_step_gives_back_one_piece_in_one_call) {
+    uintptr_t blocks[8];
+    keep_all();
+    for (unsigned i = 0; i < 8; i++) {
+        blocks[i] = take(2 * MIB);
+    }
+    for (unsigned i = 0; i < 8; i += 2) { // the others lie between
+        give(blocks[i]);
+    }
+    while (set->cache.bytes != 0) {
+        const uint64_t entries = os_entries(&world.os);
+        assert_in_range(huge_idle_purge(set, SIZE_MAX, 1), 1, 2 * MIB);
+        assert_int_equal(os_entries(&world.os) - entries, 1);
+    }
 }
 
 // Pages that were moved together are charged, idle and given back as pieces are.
@@ -652,14 +668,14 @@ CASE(what_is_gathered_is_idle_and_given_back_too) {
     assert_int_equal(huge_idle_look(set), 20 * MIB);
     for (size_t left = 20 * MIB; left > 0;) {
         const uint64_t entries = os_entries(&world.os);
-        const size_t part = huge_idle_purge(set, MIB);
+        const size_t part = huge_idle_purge(set, MIB, UINT32_MAX);
         assert_int_equal(os_entries(&world.os), entries + 1);
         assert_in_range(part, MIB, left);
         left -= part;
         assert_int_equal(set->cache.bytes, left);
         assert_true(set->cache.bytes_low <= left);
     }
-    assert_int_equal(huge_idle_purge(set, MIB), 0);
+    assert_int_equal(huge_idle_purge(set, MIB, UINT32_MAX), 0);
     const uintptr_t again = take(9 * MIB); // the room serves on
     memset((void *)again, 0x77, 9 * MIB);
     give(again);
@@ -674,7 +690,7 @@ CASE(what_another_thread_was_unmapping_is_not_used_again_in_a_child) {
     assert_int_equal(set->leaving.bytes, 3 * MIB);
     assert_int_equal(set->cache.bytes, kept - 3 * MIB);
     const uintptr_t gone = set->leaving.address;
-    assert_int_equal(huge_idle_purge(set, SIZE_MAX), 0); // one at a time
+    assert_int_equal(huge_idle_purge(set, SIZE_MAX, UINT32_MAX), 0); // one at a time
     void *const anothers = mmap((void *)gone, 3 * MIB, PROT_NONE,
                                 MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0);
     assert_ptr_equal(anothers, (void *)gone);
@@ -699,7 +715,7 @@ CASE(what_the_child_itself_unmaps_stays_on_its_way) {
     set->leaving_thread = os_this_thread();
     huge_fork_child(set);
     assert_int_equal(set->leaving.bytes, 3 * MIB);
-    assert_int_equal(huge_idle_purge(set, SIZE_MAX), 0);
+    assert_int_equal(huge_idle_purge(set, SIZE_MAX, UINT32_MAX), 0);
 }
 
 // Whether the kernel has anything mapped there.
@@ -770,6 +786,7 @@ int main(void) {
         HUGE_CASE(a_zeroed_block_is_zero_even_when_the_cache_holds_a_written_one),
         HUGE_CASE(what_is_cached_and_not_needed_for_two_intervals_is_idle),
         HUGE_CASE(idle_mappings_are_given_back_in_parts_and_the_rest_serves_on),
+        HUGE_CASE(a_step_gives_back_one_piece_in_one_call),
         HUGE_CASE(what_cannot_be_moved_to_the_room_is_not_counted_as_there),
         HUGE_CASE(a_large_block_is_not_put_together_for_the_sake_of_a_few_pages),
         HUGE_CASE(for_an_eighth_of_its_pages_it_is),

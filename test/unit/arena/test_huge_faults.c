@@ -291,7 +291,7 @@ CASE(what_the_kernel_would_not_grow_is_not_tried) {
     if (set->cache.room.refused || set->cache.room.tail == set->cache.room.front) {
         skip(); // Linux before 6.17; or the kernel has put them side by side
     }
-    (void)huge_idle_purge(set, SIZE_MAX);
+    (void)huge_idle_purge(set, SIZE_MAX, UINT32_MAX);
     const uintptr_t block = take(3 * BLOCK, false); // across two of what has been moved
     struct huge *const huge = huge_of(set, block);
     const uint64_t entries = os_entries(&world.os);
@@ -425,7 +425,7 @@ static void model_interfere(struct unit_chance *chance) {
         set->cache.worth = SIZE_MAX;
         break;
     case 1:
-        (void)huge_idle_purge(set, (size_t)unit_below(chance, 16) * MIB + 4096);
+        (void)huge_idle_purge(set, (size_t)unit_below(chance, 16) * MIB + 4096, UINT32_MAX);
         break;
     case 2:
     case 3:

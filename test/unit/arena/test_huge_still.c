@@ -269,13 +269,13 @@ CASE(idle_pages_go_and_their_address_space_stays) {
     (void)huge_idle_look(set);
     (void)huge_idle_look(set);
     assert_int_equal(huge_idle_look(set), 8 * MIB);
-    assert_true(huge_idle_purge(set, 3 * MIB) >= 3 * MIB);
+    assert_true(huge_idle_purge(set, 3 * MIB, UINT32_MAX) >= 3 * MIB);
     check();
     assert_int_equal(resident(), 5 * MIB);
-    assert_true(huge_idle_purge(set, SIZE_MAX) >= 5 * MIB);
+    assert_true(huge_idle_purge(set, SIZE_MAX, UINT32_MAX) >= 5 * MIB);
     check();
     assert_int_equal(resident(), 0);
-    assert_int_equal(huge_idle_purge(set, SIZE_MAX), 0);
+    assert_int_equal(huge_idle_purge(set, SIZE_MAX, UINT32_MAX), 0);
     assert_int_equal(take(8 * MIB), block);
     give(fence, true);
 }
@@ -292,10 +292,10 @@ CASE(idle_pages_go_from_before_and_behind_what_has_none) {
     give(last, true);
     assert_int_equal(set->cache.count, 1);
     assert_int_equal(resident(), 8 * MIB);
-    assert_int_equal(huge_idle_purge(set, 2 * MIB), 2 * MIB);
+    assert_int_equal(huge_idle_purge(set, 2 * MIB, UINT32_MAX), 2 * MIB);
     check();
     assert_int_equal(resident(), 6 * MIB);
-    assert_int_equal(huge_idle_purge(set, 6 * MIB), 6 * MIB);
+    assert_int_equal(huge_idle_purge(set, 6 * MIB, UINT32_MAX), 6 * MIB);
     check();
     assert_int_equal(resident(), 0);
     give(fence, true);
@@ -310,7 +310,7 @@ CASE(idle_pages_of_a_room_that_is_used_up_go_to_the_last) {
     set->cache.room.end = set->cache.room.tail;
     const uintptr_t next = take(9 * MIB);
     assert_int_equal(next, set->cache.room.begin);
-    assert_int_equal(huge_idle_purge(set, 6 * MIB), 6 * MIB);
+    assert_int_equal(huge_idle_purge(set, 6 * MIB, UINT32_MAX), 6 * MIB);
     check();
     assert_int_equal(set->cache.bytes, 0);
     give(next, true);
@@ -323,7 +323,7 @@ CASE(idle_pages_that_the_program_has_locked_go_too) {
     const uintptr_t fence = take(MIB);
     lock_pages(block + 3 * MIB - 64 * KIB);
     give(block, true);
-    assert_int_equal(huge_idle_purge(set, 3 * MIB), 3 * MIB);
+    assert_int_equal(huge_idle_purge(set, 3 * MIB, UINT32_MAX), 3 * MIB);
     check();
     assert_int_equal(set->cache.bytes, 0);
     assert_false(os_is_mapped(&world.os, block + 3 * MIB - 1));
@@ -416,7 +416,7 @@ CASE(what_is_live_keeps_its_contents_in_any_order) {
             check();
         }
         if (unit_below(&chance, 64) == 0) {
-            (void)huge_idle_purge(set, unit_below(&chance, 16 * MIB));
+            (void)huge_idle_purge(set, unit_below(&chance, 16 * MIB), UINT32_MAX);
             check();
         }
     }

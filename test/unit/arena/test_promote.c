@@ -241,7 +241,7 @@ CASE(a_huge_page_that_is_wholly_free_goes_at_once) {
         }
     }
     const uint64_t calls = atomic_load(&world.os.advise_count);
-    assert_int_equal(arena_idle_purge(set, 1), MALLOW_CHUNK_BYTES);
+    assert_int_equal(arena_idle_purge(set, 1, UINT32_MAX), MALLOW_CHUNK_BYTES);
     assert_int_equal(atomic_load(&world.os.advise_count) - calls, 1);
     arena_world_check(&world);
 }

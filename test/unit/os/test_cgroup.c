@@ -106,8 +106,14 @@ CASE(in_a_container_the_mount_shows_the_group_itself) {
     tree_write("/sys/fs/cgroup/memory.max", "31457280\n");
     assert_int_equal(limit(), 30 * MIB);
     // A group outside of the namespace that is seen: nothing known but the mount itself.
+    assert_false(group.outside);
     system_is("0::/../other\n", V2_MOUNT);
     assert_int_equal(limit(), 30 * MIB);
+    assert_true(group.outside);
+    // The same where a namespace was made, and the mount is that of the one before.
+    system_is("0::/\n", "35 31 0:32 /../.. /sys/fs/cgroup rw - cgroup2 cgroup2 rw\n");
+    (void)limit();
+    assert_true(group.outside);
 }
 
 CASE(both_versions_at_once_count_both) {

@@ -134,6 +134,21 @@ CASE(what_has_no_effect_is_named_with_its_value) {
     assert_int_equal(cap(OS_CHARGE_SOFT), 62 * MIB);
 }
 
+CASE(shares_of_the_machine_where_a_group_is_out_of_sight_are_said_to_be) {
+    tree_write("/proc/meminfo", "MemTotal: 2097152 kB\n");
+    group_has("104857600\n");
+    tree_write("/proc/self/cgroup", "4:memory:/../other\n");
+    tree_write("/sys/fs/cgroup/memory/memory.limit_in_bytes", "104857600\n");
+    apply("80%", "60%", "0"); // what the mount shows has a limit
+    assert_null(strstr(text, "outside"));
+    tree_write("/sys/fs/cgroup/memory/memory.limit_in_bytes", "max\n");
+    apply("70%", "50%", "0");
+    assert_non_null(strstr(text, "mallow: MALLOW_LIMIT=70%: the process's cgroup is outside"));
+    assert_non_null(strstr(text, "mallow: MALLOW_SOFT_LIMIT=50%: the process's cgroup is outside"));
+    apply("1G", "0", "0");
+    assert_null(strstr(text, "outside"));
+}
+
 CASE(no_file_is_read_unless_an_option_asks_for_it) {
     group_has("104857600\n");
     tree_write("/proc/pressure/memory", "some avg10=0.00 total=0\n");
@@ -256,6 +271,7 @@ int main(void) {
         LIMIT_CASE(shares_are_of_the_cgroups_limit_or_else_of_the_machines_memory),
         LIMIT_CASE(shares_outlive_the_files_that_they_were_read_from),
         LIMIT_CASE(what_has_no_effect_is_named_with_its_value),
+        LIMIT_CASE(shares_of_the_machine_where_a_group_is_out_of_sight_are_said_to_be),
         LIMIT_CASE(no_file_is_read_unless_an_option_asks_for_it),
         LIMIT_CASE(pressure_above_the_percentage_presses_until_it_is_half_as_high),
         LIMIT_CASE(pressure_is_over_where_it_cannot_be_read_any_more),

@@ -121,7 +121,7 @@ static void let_time_pass(void) {
 
 CASE(a_step_makes_one_system_call_at_most_and_many_do_all) {
     leave_dirty(30);
-    huge_idle_purge(&world.huges, SIZE_MAX);
+    huge_idle_purge(&world.huges, SIZE_MAX, UINT32_MAX);
     os_raise_work(worker.os);
     unsigned steps = 0;
     for (; world.arena.arenas.dirty_slices != 0; steps++) {
