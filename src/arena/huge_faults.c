@@ -3,6 +3,7 @@
 #include "arena/huge_faults.h"
 
 #include "base/bits.h"
+#include "os/cgroup.h"
 
 // Pages that may be missing from a dense chunk.
 #define HUGE_FAULTS_MISSING_BYTES (MALLOW_CHUNK_BYTES / 16)
@@ -19,12 +20,15 @@ struct huge_faults_seen {
     unsigned count;                       // of these
     size_t bytes;                         // of all blocks seen
     size_t lost_bytes; // what whole chunks add to them, and all of those that have none
+    size_t rest_bytes; // the former alone
+    size_t live_bytes; // of all blocks there are
 };
 
 static struct huge_faults_seen huge_faults_see(struct huge_set *set) {
-    struct huge_faults_seen seen = {{0}, 0, 0, 0};
+    struct huge_faults_seen seen = {.count = 0};
     unsigned walked = 0;
     os_lock_take_patiently(&set->map->lock);
+    seen.live_bytes = (size_t)set->live_bytes;
     // Not the newest of all, which the program is about to write.
     const struct huge *huge = set->live_bytes < HUGE_FAULTS_BYTES ? NULL : set->live->next;
     while (huge != NULL && walked < HUGE_FAULTS_WALK) {
@@ -33,7 +37,9 @@ static struct huge_faults_seen huge_faults_see(struct huge_set *set) {
             seen.chunks[seen.count++] = huge_faults_chunk(huge);
         }
         seen.bytes += huge->usable_bytes;
-        seen.lost_bytes += bits_min(huge_broad_rest(huge->usable_bytes), huge->usable_bytes);
+        const size_t rest = huge_broad_rest(huge->usable_bytes);
+        seen.lost_bytes += bits_min(rest, huge->usable_bytes);
+        seen.rest_bytes += rest != SIZE_MAX ? rest : 0;
         huge = huge->next;
         walked++;
     }
@@ -48,6 +54,13 @@ static bool huge_faults_fit(const struct huge_faults_seen *seen, bool already) {
     return seen->lost_bytes <= seen->bytes / share;
 }
 
+// Whether what whole chunks add is little of what is free: the kernel kills who has too much.
+static bool huge_faults_fit_beside(const struct huge_faults_seen *seen, const char *root) {
+    return seen->rest_bytes == 0 ||
+           seen->rest_bytes <= os_free_bytes(root) / HUGE_FAULTS_FREE_SHARE /
+                                   (seen->live_bytes / seen->bytes + 1);
+}
+
 MALLOW_INTERNAL void huge_faults_look(struct huge_set *set) {
     const struct huge_faults_seen seen = huge_faults_see(set);
     unsigned dense = 0;
@@ -56,12 +69,13 @@ MALLOW_INTERNAL void huge_faults_look(struct huge_set *set) {
         dense += os_resident(set->os, seen.chunks[i], MALLOW_CHUNK_BYTES) >=
                  MALLOW_CHUNK_BYTES - HUGE_FAULTS_MISSING_BYTES;
     }
+    const bool fits = huge_faults_fit_beside(&seen, set->root);
     os_lock_take_patiently(&set->map->lock);
     bool broad = set->cache.broad;
     if (seen.count >= HUGE_FAULTS_SAMPLE_MIN) {
         broad = seen.count - dense <= seen.count / HUGE_FAULTS_SHARE;
     }
-    broad = broad && huge_faults_fit(&seen, set->cache.broad);
+    broad = broad && fits && huge_faults_fit(&seen, set->cache.broad);
     if (!set->os->sealed) {
         huge_cache_set_broad(&set->cache, broad && !huge_is_limited(set->os));
     }

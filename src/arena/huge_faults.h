@@ -6,8 +6,9 @@
 // Holds    huge pages come by faults only where blocks are large, many and dense: HUGE_FAULTS_BYTES
 //          live in huge blocks, and the last whole chunk of each of the newest on small pages is
 //          resident. So what it adds to memory is the end of a block's last huge page, a
-//          quarter of the block at most, and a sixth of all. Blocks that are not of whole chunks
-//          count as lost for that: they would cut the pieces of others, and leave gaps.
+//          quarter of the block at most, a sixth of all, and a sixteenth of what the machine or the
+//          process's group has free. Blocks that are not of whole chunks count as lost for the
+//          second of these: they would cut the pieces of others, and leave gaps.
 //          What blocks on huge pages hold tells nothing, since a byte in each page is enough. So
 //          one fresh block in HUGE_BROAD_PROBE_SHARE has small pages: a program that turns sparse
 //          pays for two of them to be made, and for what it takes until the next look.
@@ -28,6 +29,7 @@ enum {
     // so many of it; or where faults make huge pages already.
     HUGE_FAULTS_LOST_SHARE = 6,
     HUGE_FAULTS_LOST_SHARE_TO_STAY = 5,
+    HUGE_FAULTS_FREE_SHARE = 16, // of what is free that may be, of all blocks
 };
 #define HUGE_FAULTS_BYTES ((size_t)64 << 20)
 

@@ -117,6 +117,7 @@ static void process_start_memory(struct process *process) {
     }
     huge_set_init(&process->huges, &process->os, &process->meta, &process->map,
                   process_option(options, huge_cache));
+    process->huges.root = process_option_text(options, system_root);
     thin_set_init(&process->thins, &process->arenas);
     promote_init(&process->worker.promote, &process->arenas, &process->huges,
                  huge);

@@ -4,6 +4,7 @@
 
 #include <pthread.h>
 
+#include "../os/tree.h"
 #include "../smaps.h"
 #include "arena/huge_pieces.h"
 
@@ -18,6 +19,7 @@ static int begin(void **state) {
     (void)state;
     block_count = 0;
     huge_world_begin_later(CACHE_LIMIT);
+    set->root = "/nonexistent"; // whatever this machine has free
     return 0;
 }
 
@@ -95,6 +97,38 @@ CASE(nor_does_a_program_of_few_blocks) {
     take_written(7, BLOCK, 4096); // 56 MiB
     huge_faults_look(set);
     assert_false(set->cache.broad);
+}
+
+static void set_free(unsigned mebibytes) {
+    char text[64];
+    snprintf(text, sizeof text, "MemAvailable: %u kB\n", mebibytes << 10);
+    tree_write("/proc/meminfo", text);
+}
+
+// What whole chunks add to all blocks is to be little beside what is free.
+CASE(nor_where_little_memory_is_free) {
+    need_chunks();
+    tree_begin();
+    set->root = tree_root;
+    set_free(300);
+    take_written(12, 7 * MIB, 4096); // a megabyte each, twice that at most
+    huge_faults_look(set);
+    assert_false(set->cache.broad);
+    set_free(400);
+    huge_faults_look(set);
+    assert_true(set->cache.broad);
+    set_free(150);
+    huge_faults_look(set);
+    assert_false(set->cache.broad);
+    tree_end();
+}
+
+CASE(what_is_free_does_not_matter_to_blocks_of_whole_chunks) {
+    tree_begin();
+    set->root = tree_root;
+    set_free(1);
+    become_broad();
+    tree_end();
 }
 
 // Some in blocks that would not be of whole chunks, and cut the pieces of those that are.
@@ -544,6 +578,8 @@ int main(void) {
         FAULTS_CASE(blocks_that_are_written_here_and_there_do_not),
         FAULTS_CASE(nor_do_blocks_that_are_written_by_half),
         FAULTS_CASE(nor_does_a_program_of_few_blocks),
+        FAULTS_CASE(nor_where_little_memory_is_free),
+        FAULTS_CASE(what_is_free_does_not_matter_to_blocks_of_whole_chunks),
         FAULTS_CASE(nor_do_large_blocks_among_smaller_ones),
         FAULTS_CASE(nor_do_those_to_which_whole_chunks_would_add_much),
         FAULTS_CASE(it_ends_among_smaller_ones_and_not_before),
