@@ -322,22 +322,15 @@ CASE(where_data_is_limited_there_is_none) {
     assert_int_equal(setrlimit(RLIMIT_DATA, &before), 0);
 }
 
-// What the machine has free, and nothing else is known of it.
-static void set_free(unsigned mebibytes) {
-    char text[64];
-    snprintf(text, sizeof text, "MemAvailable: %u kB\n", mebibytes << 10);
-    tree_write("/proc/meminfo", text);
-}
-
 CASE(where_little_memory_is_free_there_is_none) {
     need_chunks();
     tree_begin();
     set->broad.root = tree_root;
-    set_free(240);
+    tree_set_free(240);
     grow(FIRST, whole, 4096);
     (void)arena_broad_look(set);
     assert_false(is_broad());
-    set_free(272);
+    tree_set_free(272);
     const size_t rest = FIRST + ARENA_BROAD_REST_SLICES;
     grow(rest - CHUNK, whole, 4096);
     assert_false(arena_broad_look(set)); // nor is it asked for all the time

@@ -99,25 +99,19 @@ CASE(nor_does_a_program_of_few_blocks) {
     assert_false(set->cache.broad);
 }
 
-static void set_free(unsigned mebibytes) {
-    char text[64];
-    snprintf(text, sizeof text, "MemAvailable: %u kB\n", mebibytes << 10);
-    tree_write("/proc/meminfo", text);
-}
-
 // What whole chunks add to all blocks is to be little beside what is free.
 CASE(nor_where_little_memory_is_free) {
     need_chunks();
     tree_begin();
     set->root = tree_root;
-    set_free(300);
+    tree_set_free(300);
     take_written(12, 7 * MIB, 4096); // a megabyte each, twice that at most
     huge_faults_look(set);
     assert_false(set->cache.broad);
-    set_free(400);
+    tree_set_free(400);
     huge_faults_look(set);
     assert_true(set->cache.broad);
-    set_free(150);
+    tree_set_free(150);
     huge_faults_look(set);
     assert_false(set->cache.broad);
     tree_end();
@@ -126,7 +120,7 @@ CASE(nor_where_little_memory_is_free) {
 CASE(what_is_free_does_not_matter_to_blocks_of_whole_chunks) {
     tree_begin();
     set->root = tree_root;
-    set_free(1);
+    tree_set_free(1);
     become_broad();
     tree_end();
 }

@@ -42,4 +42,11 @@ static inline void tree_write(const char *path, const char *text) {
     assert_int_equal(fclose(file), 0);
 }
 
+// What the machine has free, where nothing else is known of it.
+static inline void tree_set_free(unsigned mebibytes) {
+    char text[64];
+    snprintf(text, sizeof text, "MemAvailable: %u kB\n", mebibytes << 10);
+    tree_write("/proc/meminfo", text);
+}
+
 #endif
