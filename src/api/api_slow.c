@@ -77,7 +77,12 @@ static MALLOW_COLD uintptr_t api_allocate_apart(size_t size, size_t alignment, b
         return 0;
     }
     heap_thread.apart = (uint8_t)(heap_thread.apart + !huge);
-    return heap_allocate_apart(&process->shared, size, alignment, zeroed);
+    const uint64_t entries = os_entries(&process->os);
+    const uintptr_t address = heap_allocate_apart(&process->shared, size, alignment, zeroed);
+    if (unlikely(process->os.polls_growth)) { // there may be no other calls
+        process_poll_after(process, entries, HEAP_EFFORT_SPAN, false);
+    }
+    return address;
 }
 
 // The first call of a thread, which makes its heap.

@@ -136,6 +136,7 @@ struct huge_request {
 
 static const struct huge_mapping huge_no_mapping = {0, 0, HUGE_ONE};
 
+#define HUGE_UNSEEN_MAX 4U // blocks out of the room, so that a call may start the thread that looks
 // Larger zeroed blocks have fresh pages.
 #define HUGE_CLEAR_BYTES_MAX ((size_t)32 << 20)
 enum {
@@ -179,6 +180,13 @@ static struct huge_mapping huge_map_aligned_locked(struct huge_set *set,
     return (struct huge_mapping){address, total, HUGE_ONE};
 }
 
+// Whether growth has been waiting for somebody to look at it: with no other calls there may be none
+// with its system call to spare for that. The next blocks are of one mapping, made by the first.
+MALLOW_INLINE bool huge_is_unseen(const struct huge_set *set) {
+    return unlikely(set->raised_count - 1 < HUGE_UNSEEN_MAX) &&
+           os_has_raised(set->os, OS_WORK_GROWN) && !huge_is_limited(set->os);
+}
+
 // A mapping of fresh pages, of which `charged` bytes are charged already.
 static struct huge_mapping huge_map_fresh_locked(struct huge_set *set,
                                                  const struct huge_request *request,
@@ -192,7 +200,7 @@ static struct huge_mapping huge_map_fresh_locked(struct huge_set *set,
     const bool broad = huge_is_broad(set, mapped_bytes) && request->use != HUGE_ZEROED &&
                        huge_cache_has_broad(&set->cache, mapped_bytes) &&
                        ++set->broad_count % HUGE_BROAD_PROBE_SHARE != 0;
-    if (unlikely(broad || meta_is_low(set->meta))) {
+    if (unlikely(broad || meta_is_low(set->meta) || huge_is_unseen(set))) {
         // Low: thousands of blocks without a call between that could prepare memory for records.
         mapping = huge_cache_take_fresh(&set->cache, mapped_bytes);
     }
@@ -291,6 +299,7 @@ static void huge_register_locked(struct huge_set *set, struct huge *record, uint
     __atomic_store_n(&record->address, address, __ATOMIC_RELEASE);
     huge_link_locked(set, record);
     if (set->live_bytes >= __atomic_load_n(&set->raise_bytes, __ATOMIC_RELAXED)) {
+        set->raised_count = os_has_raised(set->os, OS_WORK_GROWN) ? set->raised_count + 1 : 1;
         os_raise(set->os, OS_WORK_GROWN);
     }
     huge_enter_locked(set, record, address);

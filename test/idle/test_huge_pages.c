@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Huge pages are made of dense memory in the background, and only where the system allows it.
 //
-//   idle_huge_pages auto|off|disabled|always|never|never_this_size|fork|busy|shared|realtime|faults|sparse|no_faults|broad|broad_sparse|no_broad
+//   idle_huge_pages auto|off|disabled|always|never|never_this_size|fork|busy|shared|realtime|faults|sparse|no_faults|broad|broad_sparse|no_broad|grown
 //
 // "always", "never" and "never_this_size" show the program another setting than the system's: a file of our own in place of
 // the kernel's, in a mount namespace of its own. Where that or huge pages cannot be had the test is
@@ -396,6 +396,25 @@ static void none_by_faults_if_told_so(void)
     load_free(&load);
 }
 
+// A program of huge blocks alone, none of which it frees: each takes its system call, and a call that
+// makes one starts no thread besides.
+static void what_only_grows_gets_them_too(void)
+{
+    enum { BLOCKS = 20 };
+    unsigned char *blocks[BLOCKS];
+    need_kernel();
+    for (size_t i = 0; i < BLOCKS; i++) {
+        blocks[i] = fam_malloc(LARGE);
+        CHECK(blocks[i] != NULL, "malloc");
+        memset(blocks[i], (int)i + 1, LARGE);
+    }
+    CHECK(wait_for_huge(16 * KIB, PROMOTE_MS), "%zu KiB huge after %d ms", huge_kib(), PROMOTE_MS);
+    for (size_t i = 0; i < BLOCKS; i++) {
+        CHECK(blocks[i][0] == i + 1 && blocks[i][LARGE - 1] == i + 1, "block %zu", i);
+        fam_free(blocks[i]);
+    }
+}
+
 // ---- By faults, in blocks of up to a megabyte ----------------------------------------------------------
 
 enum { MEDIUM = 500 * KIB, MEDIUM_STEP = 32, MEDIUM_STEPS = 25 }; // 16 MiB a step, 400 in all
@@ -507,6 +526,8 @@ int main(int argc, char **argv)
         sparse_medium_blocks_do_not();
     } else if (strcmp(mode, "no_broad") == 0) {
         no_medium_blocks_if_told_so();
+    } else if (strcmp(mode, "grown") == 0) {
+        what_only_grows_gets_them_too();
     } else if (strcmp(mode, "busy") == 0) {
         not_while_it_faults();
     } else if (strcmp(mode, "off") == 0) {

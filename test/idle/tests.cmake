@@ -43,7 +43,7 @@ if(NOT MALLOW_SANITIZE)
     endforeach()
     mallow_program(idle_huge_pages idle/test_huge_pages.c idle/idle.c)
     foreach(mode auto fork off disabled never never_this_size always busy shared realtime faults
-        sparse no_faults broad broad_sparse no_broad)
+        sparse no_faults broad broad_sparse no_broad grown)
         mallow_add(idle.huge_pages_${mode} "check;plain;native" idle_huge_pages ${mode})
         set_tests_properties(idle.huge_pages_${mode} PROPERTIES ENVIRONMENT "${preload}" TIMEOUT 600)
     endforeach()
