@@ -65,8 +65,7 @@ static bool api_heap_fits(const struct process *process, const struct heap_own *
     if (bytes < OS_SPARED_BYTES) {
         return true;
     }
-    const uint64_t free_bytes =
-        os_free_bytes(process_option_text(&process->options, system_root));
+    const uint64_t free_bytes = os_free_bytes(process->os.root);
     return os_fits(bytes, free_bytes) || os_fits(heap_own_missing_bytes(own), free_bytes);
 }
 

@@ -13,7 +13,6 @@ MALLOW_INTERNAL void arena_set_init(struct arena_set *set, struct os *os, struct
     set->meta = meta;
     set->map = map;
     set->raise_slices = SIZE_MAX;
-    set->broad.root = "";
     // Little address space: leave it to the program, and make arenas that can be given back.
     reserve_bytes = bits_min(reserve_bytes, os->address_space_limit / 16);
     arena_set_share(set, os->address_space_limit);

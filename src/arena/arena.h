@@ -107,7 +107,6 @@ struct arena_broad {
     size_t ticked; // and at the last tick
     size_t rest;   // until so much is committed there is no look
     unsigned failures; // stretches of a program that turned sparse; no more than matter
-    const char *root;  // of the system's files that tell how much memory is free (os/cgroup.h)
 };
 
 struct arena_set {

@@ -160,7 +160,7 @@ static size_t broad_allow(struct arena_set *set, size_t start) {
 
 // Where too little is free, growth is not looked at for a while.
 static void broad_begin(struct arena_set *set, size_t committed) {
-    const uint64_t free_bytes = os_free_bytes(set->broad.root);
+    const uint64_t free_bytes = os_free_bytes(set->os->root);
     const size_t room = (size_t)(free_bytes / ARENA_BROAD_FREE_SHARE >> MALLOW_SLICE_SHIFT);
     if (room < ARENA_BROAD_LEAST_SLICES) {
         set->broad.rest = committed + ARENA_BROAD_REST_SLICES;

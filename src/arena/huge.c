@@ -12,7 +12,6 @@ MALLOW_INTERNAL void huge_set_init(struct huge_set *set, struct os *os, struct m
     set->meta = meta;
     set->map = map;
     set->raise_bytes = SIZE_MAX;
-    set->root = "";
     huge_cache_init(&set->cache, os, cache_limit);
 }
 

@@ -49,7 +49,6 @@ struct huge_set {
     bool refused;              // a block could just not be grown by the kernel, and moves
     size_t raise_bytes;        // live so many, somebody is to look for dense ones
     unsigned raised_count;     // blocks since then, while nobody has looked
-    const char *root; // of the system's files that tell how much memory is free (os/cgroup.h)
     _Atomic(size_t) kept_bytes; // what the cache holds; written under lock, read by any
 };
 

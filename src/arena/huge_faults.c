@@ -55,9 +55,9 @@ static bool huge_faults_fit(const struct huge_faults_seen *seen, bool already) {
 }
 
 // Whether what whole chunks add is little of what is free: the kernel kills who has too much.
-static bool huge_faults_fit_beside(const struct huge_faults_seen *seen, const char *root) {
+static bool huge_faults_fit_beside(const struct huge_faults_seen *seen, const struct os *os) {
     return seen->rest_bytes == 0 ||
-           seen->rest_bytes <= os_free_bytes(root) / HUGE_FAULTS_FREE_SHARE /
+           seen->rest_bytes <= os_free_bytes(os->root) / HUGE_FAULTS_FREE_SHARE /
                                    (seen->live_bytes / seen->bytes + 1);
 }
 
@@ -69,13 +69,12 @@ MALLOW_INTERNAL void huge_faults_look(struct huge_set *set) {
         dense += os_resident(set->os, seen.chunks[i], MALLOW_CHUNK_BYTES) >=
                  MALLOW_CHUNK_BYTES - HUGE_FAULTS_MISSING_BYTES;
     }
-    const bool fits = huge_faults_fit_beside(&seen, set->root);
+    const bool before = __atomic_load_n(&set->cache.broad, __ATOMIC_RELAXED);
+    const bool broad = (seen.count >= HUGE_FAULTS_SAMPLE_MIN
+                            ? seen.count - dense <= seen.count / HUGE_FAULTS_SHARE
+                            : before) &&
+                       huge_faults_fit(&seen, before) && huge_faults_fit_beside(&seen, set->os);
     os_lock_take_patiently(&set->map->lock);
-    bool broad = set->cache.broad;
-    if (seen.count >= HUGE_FAULTS_SAMPLE_MIN) {
-        broad = seen.count - dense <= seen.count / HUGE_FAULTS_SHARE;
-    }
-    broad = broad && fits && huge_faults_fit(&seen, set->cache.broad);
     if (!set->os->sealed) {
         huge_cache_set_broad(&set->cache, broad && !huge_is_limited(set->os));
     }

@@ -38,6 +38,7 @@ static size_t os_limit_of(int resource) {
 
 MALLOW_INTERNAL void os_init(struct os *os) {
     os_charge_init(os);
+    os->root = "";
     const unsigned long page_bytes = getauxval(AT_PAGESZ);
     os->page_bytes = page_bytes != 0 ? page_bytes : 4096;
 #if defined(__x86_64__)

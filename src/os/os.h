@@ -20,6 +20,7 @@
 // Facts of the process, read once at start, and counts of calls since.
 struct os {
     size_t page_bytes;               // 4, 16 or 64 KiB
+    const char *root;                // the system's files are found behind it: "", or for tests
     size_t address_space_limit;      // RLIMIT_AS, SIZE_MAX if none; may become less (os_confine)
     bool name_mappings;              // label our mappings by prctl
     bool sealed;                     // memory is neither taken nor given back any more: every call

@@ -100,6 +100,7 @@ static void process_start_memory(struct process *process) {
     if (process_option(options, name_mappings) != 0) {
         process_start_names(process);
     }
+    process->os.root = process_option_text(options, system_root);
     process_limit_apply(process, PROCESS_LIMIT_COMPLAINS); // before anything is held
     // Without the option the kernel's own policy holds; and where all is brought in at start, as
     // nobody waits for that.
@@ -117,13 +118,11 @@ static void process_start_memory(struct process *process) {
     }
     huge_set_init(&process->huges, &process->os, &process->meta, &process->map,
                   process_option(options, huge_cache));
-    process->huges.root = process_option_text(options, system_root);
     thin_set_init(&process->thins, &process->arenas);
     promote_init(&process->worker.promote, &process->arenas, &process->huges,
                  huge);
     process->worker.faults_huge = huge && process_option(options, huge_faults) != 0;
     process->arenas.raise_step = process->worker.faults_huge ? ARENA_BROAD_RAISE_SLICES : 0;
-    process->arenas.broad.root = process_option_text(options, system_root);
     process->worker.os = &process->os;
     process->worker.arenas = &process->arenas;
     process->worker.huges = &process->huges;

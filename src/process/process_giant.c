@@ -29,7 +29,7 @@ MALLOW_INTERNAL void process_start_giant(struct process *process) {
     char root[OS_PATH_BYTES];
     struct format out;
     format_init(&out, root, sizeof root);
-    format_text(&out, process_option_text(&process->options, system_root));
+    format_text(&out, process->os.root);
     format_text(&out, "/sys");
     const unsigned node_count = out.wanted < sizeof root ? os_node_count(root) : 1;
     const size_t got = arena_giant_take(&process->arenas, wanted, node_count);

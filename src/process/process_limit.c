@@ -55,7 +55,7 @@ static uint64_t limit_resolve(const struct process_limit *limit, uint64_t value)
 // has another root by now, or no descriptor left.
 static MALLOW_COLD void limit_read_system(struct process *process, bool shares, bool as_before) {
     struct process_limit *const limit = &process->limit;
-    const char *const root = process_option_text(&process->options, system_root);
+    const char *const root = process->os.root;
     const uint64_t before = limit->hard_bytes != 0 ? limit->base_bytes : UINT64_MAX;
     struct os_cgroup group;
     os_cgroup_read(root, &group);

@@ -49,8 +49,7 @@ static uint64_t realtime_fit(const struct process *process, uint64_t wanted) {
 static MALLOW_NOINLINE void realtime_take(struct process *process) {
     const uint64_t wanted = process_option(&process->options, realtime_reserve);
     const uint64_t fits = realtime_fit(process, wanted);
-    const uint64_t free_bytes =
-        os_free_bytes(process_option_text(&process->options, system_root));
+    const uint64_t free_bytes = os_free_bytes(process->os.root);
     // Who asks for more than fits is wrong about the machine, and is not to have nearly all of it:
     // half is left.
     const bool is_free = os_fits(fits, free_bytes);

@@ -29,7 +29,7 @@ static int begin(void **state) {
     arena_world_begin_with(&world, RESERVE);
     world.os.keeps_small = true; // as after os_huge_start
     set->raise_step = ARENA_BROAD_RAISE_SLICES;
-    set->broad.root = "/nonexistent"; // whatever this machine has free
+    set->os->root = "/nonexistent"; // whatever this machine has free
     span_count = 0;
     return 0;
 }
@@ -325,7 +325,7 @@ CASE(where_data_is_limited_there_is_none) {
 CASE(where_little_memory_is_free_there_is_none) {
     need_chunks();
     tree_begin();
-    set->broad.root = tree_root;
+    set->os->root = tree_root;
     tree_set_free(240);
     grow(FIRST, whole, 4096);
     (void)arena_broad_look(set);

@@ -19,7 +19,7 @@ static int begin(void **state) {
     (void)state;
     block_count = 0;
     huge_world_begin_later(CACHE_LIMIT);
-    set->root = "/nonexistent"; // whatever this machine has free
+    set->os->root = "/nonexistent"; // whatever this machine has free
     return 0;
 }
 
@@ -103,7 +103,7 @@ CASE(nor_does_a_program_of_few_blocks) {
 CASE(nor_where_little_memory_is_free) {
     need_chunks();
     tree_begin();
-    set->root = tree_root;
+    set->os->root = tree_root;
     tree_set_free(300);
     take_written(12, 7 * MIB, 4096); // a megabyte each, twice that at most
     huge_faults_look(set);
@@ -119,7 +119,7 @@ CASE(nor_where_little_memory_is_free) {
 
 CASE(what_is_free_does_not_matter_to_blocks_of_whole_chunks) {
     tree_begin();
-    set->root = tree_root;
+    set->os->root = tree_root;
     tree_set_free(1);
     become_broad();
     tree_end();

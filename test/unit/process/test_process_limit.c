@@ -18,7 +18,7 @@ static int begin(void **state) {
     memset(&process, 0, sizeof process);
     os_init(&process.os);
     process_options_default(&process.options);
-    strcpy(process_option_text(&process.options, system_root), tree_root);
+    process.os.root = tree_root;
     meta_init(&process.meta, &process.os);
     address_map_init(&process.map, &process.meta);
     arena_set_init(&process.arenas, &process.os, &process.meta, &process.map, 8 << 20);
