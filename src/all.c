@@ -59,6 +59,7 @@
 #include "arena/huge_faults.c"
 #include "arena/huge_index.c"
 #include "arena/huge_pieces.c"
+#include "arena/huge_room.c"
 #include "arena/huge_cache.c"
 #include "arena/thin.c"
 #include "arena/thin_idle.c"

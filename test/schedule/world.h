@@ -48,6 +48,7 @@ static bool world_purge(uintptr_t address, size_t bytes);
 #include "arena/huge_faults.c"
 #include "arena/huge_index.c"
 #include "arena/huge_pieces.c"
+#include "arena/huge_room.c"
 #include "arena/huge_cache.c"
 #include "arena/thin.c"
 #define os_purge(os, address, bytes) ((void)(os), world_purge((address), (bytes)))
