@@ -77,6 +77,7 @@
 #include "heap/heap_adopt.c"
 #include "heap/heap_free.c"
 #include "heap/heap_large.c"
+#include "heap/heap_huge.c"
 #include "heap/heap_holes.c"
 #include "heap/heap_own.c"
 

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT
 // Huge cache: pages of freed huge blocks, kept for the next ones.
 //
-// Owns     pieces: address ranges that hold memory and no block (huge_pieces.h); and a room, address
-//          space of its own into which they are moved, one behind the other, so that they become
-//          one range (huge_room.h).
+// Owns     pieces: address ranges that hold memory and no block (huge_pieces.h); and a room:
+//          address space of its own into which they are moved, one behind the other, so that they
+//          become one range (huge_room.h).
 // Threads  any, under the lock of the huge set.
 // Holds    bytes = sum over the pieces + what is gathered <= what may be kept: the option's
 //          limit and half of what is live, as far as keeping has proved worth it; more only

@@ -676,6 +676,9 @@ MALLOW_INLINE bool heap_fits_slices(size_t size, size_t alignment) {
 
 MALLOW_INTERNAL uintptr_t heap_large_allocate(struct heap *heap, size_t size, size_t alignment,
                                               bool zeroed);
+// A huge block; 0: no memory. Of a heap with a reserve, out of what it has been given.
+MALLOW_INTERNAL uintptr_t heap_allocate_huge(struct heap *heap, size_t size, size_t alignment,
+                                             bool zeroed);
 // A block of more than MALLOW_SLAB_BYTES_MAX bytes for a thread that has no heap yet, and needs
 // none for that; 0: none without giving something back.
 MALLOW_INTERNAL uintptr_t heap_allocate_apart(struct heap_shared *shared, size_t size,

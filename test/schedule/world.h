@@ -68,6 +68,7 @@ static bool world_purge(uintptr_t address, size_t bytes);
 #include "heap/heap_adopt.c"
 #include "heap/heap_free.c"
 #include "heap/heap_large.c"
+#include "heap/heap_huge.c"
 #define os_purge(os, address, bytes) ((void)(os), world_purge((address), (bytes)))
 #include "heap/heap_holes.c"
 #undef os_purge
