@@ -74,7 +74,7 @@ static void huge_count_live_locked(struct huge_set *set, uint64_t count, size_t 
     uint64_t live_bytes = set->live_bytes + bytes;
     compiler_forget(live_bytes); // two sums, not a vector that has to be put together
     set->live_count += count;
-    set->live_bytes = live_bytes;
+    __atomic_store_n(&set->live_bytes, live_bytes, __ATOMIC_RELAXED);
 }
 
 static void huge_link_locked(struct huge_set *set, struct huge *record) {
@@ -147,6 +147,23 @@ enum {
 // The ends of larger ones are worth the calls that cut them off: the kernel may charge them.
 #define HUGE_ALIGN_ENDS_MAX ((size_t)64 << 20)
 
+static struct huge_mapping huge_map_of_its_own(struct huge_set *set, size_t bytes) {
+    return (struct huge_mapping){os_map(set->os, bytes, 1), bytes, HUGE_ONE};
+}
+
+// A mapping of fresh pages. While calls owe what is kept of others, one of these: to unmap it is
+// left to a call with its system call to spare, and there may be none (decision 82).
+static struct huge_mapping huge_map_new_locked(struct huge_set *set, size_t bytes) {
+    if (unlikely(set->cache.debt != 0) && !huge_is_limited(set->os)) {
+        const struct huge_mapping owed =
+            huge_cache_take_owed(&set->cache, bytes, set->live_bytes);
+        if (owed.address != 0) {
+            return owed;
+        }
+    }
+    return huge_map_of_its_own(set, bytes);
+}
+
 // Address space for an alignment beyond a page's: the ends stay mapped and untouched, so that one
 // call does. They are charged, since the cache may come to use them; so where memory is limited
 // they are cut off, as where address space is.
@@ -155,8 +172,8 @@ static struct huge_mapping huge_map_aligned_locked(struct huge_set *set,
     struct os *const os = set->os;
     const bool limited = huge_is_limited(os) || request->alignment > HUGE_ALIGN_ENDS_MAX ||
                          request->use == HUGE_ALONE;
+    struct huge_mapping mapping = huge_no_mapping;
     size_t total = 0;
-    uintptr_t address = 0;
     if (!limited && !__builtin_add_overflow(request->mapped_bytes,
                                             request->alignment - os->page_bytes, &total) &&
         huge_charge_locked(set, total, request->level)) {
@@ -166,23 +183,24 @@ static struct huge_mapping huge_map_aligned_locked(struct huge_set *set,
                 return fresh;
             }
         }
-        address = os_map(os, total, 1);
+        mapping = huge_map_new_locked(set, total);
     }
-    if (address == 0) { // also where the kernel charges what is never touched
+    if (mapping.address == 0) { // also where the kernel charges what is never touched
         huge_settle_charge_locked(set);
         total = request->mapped_bytes;
         if (!huge_charge_locked(set, total, request->level)) {
             return huge_no_mapping;
         }
-        address = os_map(os, total, request->alignment);
+        mapping = (struct huge_mapping){os_map(os, total, request->alignment), total, HUGE_ONE};
     }
-    return (struct huge_mapping){address, total, HUGE_ONE};
+    return mapping;
 }
 
 // Whether growth has been waiting for somebody to look at it: with no other calls there may be none
-// with its system call to spare for that. The next blocks are of one mapping, made by the first.
-MALLOW_INLINE bool huge_is_unseen(const struct huge_set *set) {
-    return unlikely(set->raised_count - 1 < HUGE_UNSEEN_MAX) &&
+// with its system call to spare for that. The next blocks are of one mapping, made by the first;
+// but for those of moves, which have enough to do.
+MALLOW_INLINE bool huge_is_unseen(const struct huge_set *set, enum huge_use use) {
+    return unlikely(set->raised_count - 1 < HUGE_UNSEEN_MAX) && use <= HUGE_ZEROED &&
            os_has_raised(set->os, OS_WORK_GROWN) && !huge_is_limited(set->os);
 }
 
@@ -199,14 +217,16 @@ static struct huge_mapping huge_map_fresh_locked(struct huge_set *set,
     const bool broad = huge_is_broad(set, mapped_bytes) && request->use != HUGE_ZEROED &&
                        huge_cache_has_broad(&set->cache, mapped_bytes) &&
                        ++set->broad_count % HUGE_BROAD_PROBE_SHARE != 0;
-    if (unlikely(broad || meta_is_low(set->meta) || huge_is_unseen(set))) {
+    if (unlikely(broad || meta_is_low(set->meta) || huge_is_unseen(set, request->use))) {
         // Low: thousands of blocks without a call between that could prepare memory for records.
         mapping = huge_cache_take_fresh(&set->cache, mapped_bytes);
     }
-    if (mapping.address == 0) {
-        mapping = (struct huge_mapping){os_map(set->os, mapped_bytes, 1), mapped_bytes, HUGE_ONE};
+    if (mapping.address != 0) {
+        return mapping;
     }
-    return mapping;
+    // Others have found nothing in the cache that is large enough.
+    return request->use == HUGE_ZEROED ? huge_map_new_locked(set, mapped_bytes)
+                                       : huge_map_of_its_own(set, mapped_bytes);
 }
 
 // Whether most pages of a range seem to have been written: a few are looked at. What the program
@@ -347,9 +367,9 @@ MALLOW_INTERNAL uintptr_t huge_take_at_charged(struct huge_set *set, size_t byte
     struct huge *const record =
         address_map_prepare_locked(set->map) ? huge_record_take_locked(set) : NULL;
     if (record != NULL) {
-        mapping.address = huge_charge_locked(set, mapping.bytes, level)
-                              ? os_map(set->os, mapping.bytes, 1)
-                              : 0;
+        if (huge_charge_locked(set, mapping.bytes, level)) {
+            mapping = huge_map_new_locked(set, mapping.bytes);
+        }
         if (mapping.address == 0) {
             huge_record_give_locked(set, record);
         } else {
@@ -607,7 +627,7 @@ MALLOW_INTERNAL uintptr_t huge_resize_charged(struct huge_set *set, struct huge 
         }
     }
     if (address != 0) {
-        set->live_bytes += total_bytes - huge->mapped_bytes;
+        huge_count_live_locked(set, 0, total_bytes - huge->mapped_bytes);
         huge->mapped_bytes = total_bytes;
         huge->usable_bytes = bits_align_up(bits_max(bytes, 1), set->os->page_bytes);
         huge->next_part = 0;

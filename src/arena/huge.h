@@ -43,7 +43,7 @@ struct huge_set {
     struct huge_mapping leaving; // what is being unmapped without the lock; of 0 bytes: nothing
     uintptr_t leaving_thread;    // who does that
     uint64_t live_count;
-    uint64_t live_bytes;       // mapped bytes of live blocks
+    uint64_t live_bytes;       // mapped bytes of live blocks; relaxed reads
     uint64_t charged_bytes;    // live, late and cached, as charged; more during a call
     unsigned broad_count;      // fresh blocks that could have huge pages by faults
     bool refused;              // a block could just not be grown by the kernel, and moves
@@ -190,6 +190,19 @@ MALLOW_INLINE bool huge_owes(const struct huge_set *set) {
     return (__atomic_load_n(&set->cache.debt, __ATOMIC_RELAXED) |
             __atomic_load_n(&set->cache.left.bytes, __ATOMIC_RELAXED) |
             (uintptr_t)__atomic_load_n(&set->late, __ATOMIC_RELAXED)) != 0;
+}
+
+// How much is to be given back by then; relaxed.
+MALLOW_INLINE size_t huge_owed(const struct huge_set *set) {
+    return __atomic_load_n(&set->cache.debt, __ATOMIC_RELAXED) +
+           __atomic_load_n(&set->late_bytes, __ATOMIC_RELAXED);
+}
+// Whether that is too much, beside what is live, to wait for a call with its system call to spare:
+// there may be none. Relaxed.
+#define HUGE_OWED_BYTES_MAX (2 * HUGE_LATE_BYTES_MAX)
+MALLOW_INLINE bool huge_owes_much(const struct huge_set *set) {
+    return huge_owed(set) >=
+           HUGE_OWED_BYTES_MAX + __atomic_load_n(&set->live_bytes, __ATOMIC_RELAXED);
 }
 
 // Whether there is no place for another piece; relaxed.

@@ -375,6 +375,33 @@ MALLOW_INTERNAL struct huge_mapping huge_cache_take_fresh(struct huge_cache *cac
     return part;
 }
 
+static void huge_cache_set_debt(struct huge_cache *cache, size_t debt) {
+    __atomic_store_n(&cache->debt, debt, __ATOMIC_RELAXED);
+}
+
+MALLOW_INTERNAL struct huge_mapping huge_cache_take_owed(struct huge_cache *cache, size_t bytes,
+                                                         size_t live_bytes) {
+    const struct huge_mapping none = {0, 0, HUGE_ONE};
+    const bool still = cache->room.still;
+    const unsigned number = cache->count > 0 ? huge_pieces_best(cache, bytes) : HUGE_INDEX_NONE;
+    if (number == HUGE_INDEX_NONE || cache->pieces[number].bytes < bytes) {
+        return none;
+    }
+    const size_t rest = cache->pieces[number].bytes - bytes;
+    if (rest != 0 && cache->count >= HUGE_COUNT_OF_SMALL &&
+        (still || rest < HUGE_PIECE_BYTES_MIN)) {
+        return none; // to cut it might take another system call
+    }
+    const struct huge_mapping piece = still ? huge_cache_cut_still(cache, number, bytes, live_bytes)
+                                            : huge_cache_cut(cache, number, bytes);
+    if (!os_purge(cache->os, piece.address, bytes)) { // the program has locked some of it
+        huge_pieces_keep_loose(cache, piece);
+        return none;
+    }
+    huge_cache_set_debt(cache, cache->debt - bits_min(cache->debt, bytes));
+    return piece;
+}
+
 MALLOW_INTERNAL void huge_cache_unlearn(struct huge_cache *cache, size_t bytes) {
     const size_t spare = cache->worth - bits_min(cache->worth, HUGE_CACHE_WORTH_FIRST);
     cache->worth -= bits_min(spare, bytes);
@@ -421,10 +448,6 @@ static void huge_cache_drop(struct huge_cache *cache, size_t bytes) {
     if (length != 0) {
         huge_cache_unmap(cache, huge_room_cut(cache, length));
     }
-}
-
-static void huge_cache_set_debt(struct huge_cache *cache, size_t debt) {
-    __atomic_store_n(&cache->debt, debt, __ATOMIC_RELAXED);
 }
 
 static void huge_cache_owe_beyond(struct huge_cache *cache, size_t limit) {

@@ -140,6 +140,11 @@ MALLOW_INTERNAL struct huge_mapping huge_cache_take_behind(struct huge_cache *ca
 // their system call to spare for something else. Address 0: none to be had, or not without one.
 MALLOW_INTERNAL struct huge_mapping huge_cache_take_fresh(struct huge_cache *cache, size_t bytes);
 
+// The same out of a piece while something is owed: what it has is given back, so that its pages are
+// fresh ones, and that is the system call. Address 0: no piece is large enough.
+MALLOW_INTERNAL struct huge_mapping huge_cache_take_owed(struct huge_cache *cache, size_t bytes,
+                                                         size_t live_bytes);
+
 // Whether memory is limited, so that none of it is to be charged that no block needs.
 MALLOW_INLINE bool huge_is_limited(const struct os *os) {
     return os_is_confined(os) || __atomic_load_n(&os->locks_all, __ATOMIC_RELAXED) ||

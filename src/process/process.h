@@ -110,14 +110,24 @@ MALLOW_INTERNAL void process_set_trim_threshold(struct process *process, uint64_
 
 // After slow calls, with no lock held: has memory looked after that nobody needs, unless the call
 // has done much, or made its system call. `entries`: os_entries when it began; `effort_max`: how
-// much; `may_step`: not only by the background thread.
+// much; `may_step`: not only by the background thread. All calls may make their system call: so one
+// in some does that besides, and each while much is owed (decision 82).
 MALLOW_INLINE void process_poll_after(struct process *process, uint64_t entries,
                                       unsigned effort_max, bool may_step) {
     if (unlikely(atomic_load_explicit(&process->os.work, memory_order_relaxed) != 0) &&
-        worker_is_absent(&process->worker) && os_entries(&process->os) == entries &&
-        heap_thread.effort <= effort_max) {
-        worker_poll(&process->worker, may_step && heap_thread.effort < MALLOW_CALL_EFFORT);
+        worker_is_absent(&process->worker) && heap_thread.effort <= effort_max) {
+        const bool entered = os_entries(&process->os) != entries;
+        if (!entered || huge_owed(&process->huges) >= HUGE_LATE_BYTES_MAX ||
+            worker_is_overdue(&process->worker)) {
+            worker_poll(&process->worker,
+                        may_step && !entered && heap_thread.effort < MALLOW_CALL_EFFORT);
+        }
     }
+}
+
+// Whether a call gives back what it frees though it has made its system call.
+MALLOW_INLINE bool process_must_give(const struct process *process) {
+    return unlikely(huge_owes_much(&process->huges)) && worker_is_absent(&process->worker);
 }
 
 MALLOW_INLINE void process_poll(struct process *process, uint64_t entries, bool may_step) {

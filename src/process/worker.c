@@ -173,6 +173,7 @@ static void worker_start_locked(struct worker *worker) {
     atomic_store_explicit(&worker->state, WORKER_RUNNING, memory_order_release);
     if (os_bare_start(&worker->bare, worker_main, worker, &heap_thread)) {
         atomic_store_explicit(&worker->retry_ms, 0, memory_order_relaxed);
+        atomic_store_explicit(&worker->missed_count, 0, memory_order_relaxed);
         worker_adjust_trim(worker);
         worker->retry_wait_ms = WORKER_RETRY_FIRST_MS;
         atomic_fetch_add_explicit(&worker->start_count, 1, memory_order_relaxed);

@@ -63,6 +63,7 @@ struct worker {
     uint64_t rights;                // of the thread, as os_thread_rights tells
     _Atomic(uint64_t) retry_ms;     // none could be had: not again before this time
     uint64_t retry_wait_ms;         // then for twice as long
+    _Atomic(uint32_t) missed_count; // calls that could have started it, but for their system call
     uint64_t tick_ms;               // time of the last look of the steps
     size_t idle_arena_bytes;        // found idle, and still to be given back by the steps
     size_t idle_huge_bytes;
@@ -109,6 +110,16 @@ MALLOW_INLINE bool worker_is_running(const struct worker *worker) {
 // Whether there is no thread at all.
 MALLOW_INLINE bool worker_is_absent(const struct worker *worker) {
     return os_bare_number(&worker->bare) == 0;
+}
+
+// Notes a call that is not to start it, having made its system call; true if there have been so
+// many that there may be no other calls. Racy counts do.
+#define WORKER_MISSED_MAX 32U
+MALLOW_INLINE bool worker_is_overdue(struct worker *worker) {
+    const uint32_t count = atomic_load_explicit(&worker->missed_count, memory_order_relaxed) + 1;
+    const bool overdue = count >= WORKER_MISSED_MAX;
+    atomic_store_explicit(&worker->missed_count, overdue ? 0 : count, memory_order_relaxed);
+    return overdue;
 }
 
 // From now on there is none: one that runs ends when it has nothing to do. Does not wait.
