@@ -320,3 +320,11 @@ MALLOW_INTERNAL size_t process_collect(bool force) {
     released += thin_idle_purge(&process->thins, UINT32_MAX);
     return released + huge_purge_all(&process->huges) + arena_purge_all(&process->arenas);
 }
+
+MALLOW_INTERNAL MALLOW_COLD bool process_polls_late(struct process *process) {
+    return huge_owed(&process->huges) >= HUGE_LATE_BYTES_MAX || worker_is_overdue(&process->worker);
+}
+
+MALLOW_INTERNAL MALLOW_COLD bool process_must_give(const struct process *process) {
+    return huge_owes_much(&process->huges) && worker_is_absent(&process->worker);
+}

@@ -108,6 +108,9 @@ MALLOW_INTERNAL int process_set_option(struct process *process, const char *name
 // The same of one that is a number already.
 MALLOW_INTERNAL void process_set_trim_threshold(struct process *process, uint64_t bytes);
 
+// Whether a call that has made its system call is to start the thread besides; counts it otherwise.
+MALLOW_INTERNAL bool process_polls_late(struct process *process);
+
 // After slow calls, with no lock held: has memory looked after that nobody needs, unless the call
 // has done much, or made its system call. `entries`: os_entries when it began; `effort_max`: how
 // much; `may_step`: not only by the background thread. All calls may make their system call: so one
@@ -117,8 +120,7 @@ MALLOW_INLINE void process_poll_after(struct process *process, uint64_t entries,
     if (unlikely(atomic_load_explicit(&process->os.work, memory_order_relaxed) != 0) &&
         worker_is_absent(&process->worker) && heap_thread.effort <= effort_max) {
         const bool entered = os_entries(&process->os) != entries;
-        if (!entered || huge_owed(&process->huges) >= HUGE_LATE_BYTES_MAX ||
-            worker_is_overdue(&process->worker)) {
+        if (!entered || process_polls_late(process)) {
             worker_poll(&process->worker,
                         may_step && !entered && heap_thread.effort < MALLOW_CALL_EFFORT);
         }
@@ -126,9 +128,7 @@ MALLOW_INLINE void process_poll_after(struct process *process, uint64_t entries,
 }
 
 // Whether a call gives back what it frees though it has made its system call.
-MALLOW_INLINE bool process_must_give(const struct process *process) {
-    return unlikely(huge_owes_much(&process->huges)) && worker_is_absent(&process->worker);
-}
+MALLOW_INTERNAL bool process_must_give(const struct process *process);
 
 MALLOW_INLINE void process_poll(struct process *process, uint64_t entries, bool may_step) {
     process_poll_after(process, entries, MALLOW_CALL_EFFORT, may_step);
