@@ -107,6 +107,8 @@ MALLOW_INTERNAL void api_parting_ends(void);
 
 // The program is about to limit its address space to `limit` bytes.
 MALLOW_INTERNAL void api_confinement_begins(size_t limit);
+// It has limited it to no less, SIZE_MAX: not at all; or, 0, some other memory.
+MALLOW_INTERNAL void api_confinement_ends(size_t limit);
 
 // The program is about to have all its memory locked.
 MALLOW_INTERNAL void api_locking_begins(void);

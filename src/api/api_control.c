@@ -139,6 +139,18 @@ MALLOW_INTERNAL void api_confinement_begins(size_t limit) {
     }
 }
 
+MALLOW_INTERNAL void api_confinement_ends(size_t limit) {
+    struct process *const process = process_ready();
+    if (process->os.sealed || process_is_interrupted(process) || !control_owns_memory(process)) {
+        return;
+    }
+    if (os_unconfine(&process->os, limit)) {
+        huge_unconfine(&process->huges);
+        arena_unconfine(&process->arenas, limit);
+    }
+    worker_afford(&process->worker);
+}
+
 MALLOW_INTERNAL void api_locking_begins(void) {
     struct process *const process = process_ready();
     if (control_stop_for_good(process)) { // the kernel purges no locked page

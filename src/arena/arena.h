@@ -476,7 +476,10 @@ MALLOW_INTERNAL size_t arena_decommit_locked(struct arena_set *set, struct arena
 // the primary arena and not in use, beyond the share that it would have with such a limit at start.
 // Headers stay, 1/256 of what was reserved: any address may be asked about. A few system calls.
 MALLOW_INTERNAL void arena_confine(struct arena_set *set, size_t limit);
-// The same of the secondary ones: all that lies behind what is committed.
+// It may have so many again: later arenas are as large as with such a limit at start. The primary
+// one stays as it is, since others may lie behind it by now.
+MALLOW_INTERNAL void arena_unconfine(struct arena_set *set, size_t limit);
+// As arena_confine, of the secondary ones: all that lies behind what is committed.
 MALLOW_INTERNAL void arena_shorten_secondary(struct arena_set *set);
 
 // Header slots [first, first + count) of the primary arena, a power of two at a multiple of it:

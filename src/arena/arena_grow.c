@@ -589,6 +589,12 @@ MALLOW_INTERNAL void arena_confine(struct arena_set *set, size_t limit) {
     os_lock_drop(&set->lock);
 }
 
+MALLOW_INTERNAL void arena_unconfine(struct arena_set *set, size_t limit) {
+    os_lock_take(&set->lock);
+    arena_set_share(set, limit);
+    os_lock_drop(&set->lock);
+}
+
 MALLOW_INTERNAL struct arena_part arena_header_part(const struct arena *arena) {
     const size_t in_use =
         bits_align_up(bits_max(arena->limit_slices,

@@ -673,6 +673,12 @@ MALLOW_INTERNAL void huge_confine(struct huge_set *set) {
     os_lock_drop(&set->map->lock);
 }
 
+MALLOW_INTERNAL void huge_unconfine(struct huge_set *set) {
+    os_lock_take(&set->map->lock);
+    set->cache.room.refused = huge_is_limited(set->os);
+    os_lock_drop(&set->map->lock);
+}
+
 // Of two hollow parts that become one piece, one may count from then on.
 static MALLOW_NOINLINE void huge_join_still_locked(struct huge_set *set) {
     huge_cache_join_still(&set->cache, set->live_bytes);

@@ -229,6 +229,8 @@ MALLOW_INTERNAL void huge_lock_begins(struct huge_set *set);
 
 // Address space is limited from now on: none is kept ready. A few system calls.
 MALLOW_INTERNAL void huge_confine(struct huge_set *set);
+// No longer, or not as much.
+MALLOW_INTERNAL void huge_unconfine(struct huge_set *set);
 
 // Unmaps the cache, in a call a piece, and waits a little for what somebody else is just unmapping;
 // bytes released.

@@ -56,6 +56,15 @@ MALLOW_INTERNAL bool os_confine(struct os *os, size_t limit) {
     return limit < before;
 }
 
+MALLOW_INTERNAL bool os_unconfine(struct os *os, size_t limit) {
+    const size_t before = __atomic_load_n(&os->address_space_limit, __ATOMIC_RELAXED);
+    if (limit <= before) {
+        return false;
+    }
+    __atomic_store_n(&os->address_space_limit, limit, __ATOMIC_RELAXED);
+    return true;
+}
+
 MALLOW_INTERNAL size_t os_limit(const struct os *os) {
     return bits_min(__atomic_load_n(&os->address_space_limit, __ATOMIC_RELAXED),
                     os_limit_of(RLIMIT_DATA));

@@ -21,7 +21,7 @@
 struct os {
     size_t page_bytes;               // 4, 16 or 64 KiB
     const char *root;                // the system's files are found behind it: "", or for tests
-    size_t address_space_limit;      // RLIMIT_AS, SIZE_MAX if none; may become less (os_confine)
+    size_t address_space_limit;      // RLIMIT_AS, SIZE_MAX if none; may change (os_confine)
     bool name_mappings;              // label our mappings by prctl
     bool sealed;                     // memory is neither taken nor given back any more: every call
                                      // below that would do so fails, without a system call
@@ -115,6 +115,8 @@ MALLOW_INLINE bool os_is_confined(const struct os *os) {
 
 // Notes that it is limited to `limit` bytes from now on; false if it was already, to no more.
 MALLOW_INTERNAL bool os_confine(struct os *os, size_t limit);
+// The other way round: that it is limited no further; false if it was not.
+MALLOW_INTERNAL bool os_unconfine(struct os *os, size_t limit);
 
 // From now on mappings are labelled as ours in /proc/self/maps. False: the kernel does not do that,
 // and is not asked again. One call.

@@ -9,7 +9,7 @@
 // unshare, setns: some are refused to a process of several threads, and others leave our thread
 // with what the program has parted from (a pipe's end, say). So ours ends first; it may come again.
 // setrlimit, prlimit: where the program limits its own address space, what is reserved and not in
-// use would count.
+// use would count. Where it lifts a limit, more may be reserved again, and our thread may come.
 #include <sched.h>
 #include <stdarg.h>
 #include <sys/mman.h>
@@ -68,11 +68,20 @@ __attribute__((visibility("default"))) int setns(int fd, int kind) {
 // look; the kernel takes NULL for "as it is".
 static MALLOW_NOINLINE int sandbox_limit(pid_t process, unsigned resource,
                                          const struct rlimit *limit, struct rlimit *before) {
-    if (resource == RLIMIT_AS && limit != NULL && limit->rlim_cur != RLIM_INFINITY &&
-        (process == 0 || process == getpid())) {
-        api_confinement_begins(limit->rlim_cur);
+    const bool is_space = resource == RLIMIT_AS;
+    if ((!is_space && resource != RLIMIT_DATA) || limit == NULL ||
+        (process != 0 && process != getpid())) {
+        return (int)syscall(SYS_prlimit64, process, resource, limit, before);
     }
-    return (int)syscall(SYS_prlimit64, process, resource, limit, before);
+    const rlim_t wanted = limit->rlim_cur; // `before` may be the same
+    if (is_space && wanted != RLIM_INFINITY) {
+        api_confinement_begins(wanted);
+    }
+    const int result = (int)syscall(SYS_prlimit64, process, resource, limit, before);
+    if (result == 0) {
+        api_confinement_ends(is_space ? wanted : 0);
+    }
+    return result;
 }
 
 __attribute__((visibility("default"))) int setrlimit(__rlimit_resource_t resource,
@@ -89,6 +98,7 @@ __attribute__((visibility("default"))) int prlimit(pid_t process,
 
 // The same where a program asks for files of 64 bits: both have 64 bits here.
 static_assert(sizeof(struct rlimit) == sizeof(struct rlimit64), "one struct");
+static_assert(RLIM_INFINITY == SIZE_MAX, "no limit is the largest");
 
 __attribute__((visibility("default"))) int setrlimit64(__rlimit_resource_t resource,
                                                        const struct rlimit64 *limit) {

@@ -31,9 +31,21 @@ MALLOW_INTERNAL void worker_adjust_trim(struct worker *worker) {
     __atomic_store_n(&worker->arenas->trim_lifted, lifted, __ATOMIC_RELAXED);
 }
 
-MALLOW_INTERNAL void worker_bar(struct worker *worker) {
-    atomic_store_explicit(&worker->barred, true, memory_order_relaxed);
+static void worker_set_barred(struct worker *worker, bool barred, bool unaffordable) {
+    atomic_store_explicit(&worker->unaffordable, unaffordable, memory_order_relaxed);
+    atomic_store_explicit(&worker->barred, barred, memory_order_relaxed);
     worker_adjust_trim(worker);
+}
+
+MALLOW_INTERNAL void worker_bar(struct worker *worker) {
+    worker_set_barred(worker, true, false);
+}
+
+MALLOW_INTERNAL void worker_afford(struct worker *worker) {
+    if (atomic_load_explicit(&worker->unaffordable, memory_order_relaxed) &&
+        os_limit(worker->os) >= WORKER_LIMIT_BYTES_MIN) {
+        worker_set_barred(worker, false, false);
+    }
 }
 
 // ---- The thread ---------------------------------------------------------------------------------
@@ -75,7 +87,7 @@ static bool worker_is_unaffordable(struct worker *worker) {
     if (os_limit(worker->os) >= WORKER_LIMIT_BYTES_MIN) {
         return false;
     }
-    worker_bar(worker);
+    worker_set_barred(worker, true, true);
     return true;
 }
 

@@ -57,6 +57,7 @@ struct worker {
     _Atomic(bool) lifts_trim;       // the limit of what is kept is not set by the program
     _Atomic(bool) keeps;            // the program wants free memory kept: nothing is done
     _Atomic(bool) barred;           // never: a sandbox may kill for it, or memory is limited
+    _Atomic(bool) unaffordable;     // memory, that is, and not a sandbox
     _Atomic(uint32_t) number;       // the kernel's, of the last one; 0: it is known to be gone
     pid_t process_id;               // the process that may create it: not a child by vfork
     unsigned parting_count;         // calls during which there must be none; under the lock
@@ -124,6 +125,8 @@ MALLOW_INLINE bool worker_is_overdue(struct worker *worker) {
 
 // From now on there is none: one that runs ends when it has nothing to do. Does not wait.
 MALLOW_INTERNAL void worker_bar(struct worker *worker);
+// A limit of memory has been lifted: if that was why there was none, there may be one again.
+MALLOW_INTERNAL void worker_afford(struct worker *worker);
 
 // Whether there will be none any more.
 MALLOW_INLINE bool worker_is_barred(const struct worker *worker) {

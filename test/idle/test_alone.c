@@ -4,7 +4,7 @@
 // thread of ours does not stand in the way.
 //
 //   idle_alone idle|locked|single|unshare|setns|often|files|cancelled|end|forks|vfork|rights|rights_late|interrupted|
-//              namesake|numbers|pinned
+//              namesake|numbers|pinned|lifted|lifted_data
 #include "idle.h"
 
 #include <dirent.h>
@@ -15,6 +15,7 @@
 #include <stdlib.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/single_threaded.h>
 #include <sys/syscall.h>
 #include <sys/time.h>
@@ -149,6 +150,28 @@ static void be_idle_beside_locked_memory(void)
     have_a_thread();
     CHECK(wait_for_threads(1, 8000), "%zu threads beside %u locked pages", thread_count(), locked);
     CHECK(munlockall() == 0, "munlockall");
+}
+
+// Under a limit it is not to come, and where that is lifted again it is.
+static void be_confined_for_a_while(int resource)
+{
+    struct rlimit limit;
+    struct rlimit lifted;
+    struct load load;
+    CHECK(getrlimit(resource, &lifted) == 0, "getrlimit");
+    limit = lifted;
+    limit.rlim_cur = 600 * MIB;
+    CHECK(setrlimit(resource, &limit) == 0, "setrlimit");
+    CHECK(wait_for_threads(1, 8000), "%zu threads", thread_count());
+    for (int tries = 0; tries < 5; tries++) {
+        load_fill(&load, 64 * MIB / 400, 400);
+        load_free(&load);
+        rest_ms(100);
+    }
+    CHECK(wait_for_threads(1, 2000), "%zu threads under a limit", thread_count());
+    CHECK(prlimit(0, resource, &lifted, &lifted) == 0, "prlimit");
+    have_a_thread();
+    be_idle();
 }
 
 // What libc leaves out in a program of one thread it goes on leaving out.
@@ -457,6 +480,10 @@ int main(int count, char **arguments)
         be_idle();
     } else if (strcmp(what, "locked") == 0) {
         be_idle_beside_locked_memory();
+    } else if (strcmp(what, "lifted") == 0) {
+        be_confined_for_a_while(RLIMIT_AS);
+    } else if (strcmp(what, "lifted_data") == 0) {
+        be_confined_for_a_while(RLIMIT_DATA);
     } else if (strcmp(what, "single") == 0) {
         be_single();
     } else if (strcmp(what, "forks") == 0) {

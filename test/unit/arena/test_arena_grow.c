@@ -452,6 +452,9 @@ CASE(a_limit_that_comes_late_leaves_what_is_in_use_and_a_share) {
         }
         arena_confine(&large, limits[try]); // once more: nothing happens
         assert_int_equal(arena->limit_slices, left);
+        arena_unconfine(&large, SIZE_MAX);
+        assert_int_equal(arena->limit_slices, left);
+        assert_int_equal(large.secondary_bytes, MALLOW_SECONDARY_ARENA_BYTES);
         for (struct arena *of = large.secondary; of != NULL; of = of->next) {
             arena_world_unmap(&world.os, of);
         }

@@ -100,6 +100,7 @@ CASE(where_address_space_is_limited_late_none_is_kept_ready) {
     assert_true(meta.region_end - meta.region > META_REGION_BYTES / 2);
     assert_true(os_confine(&os, (size_t)1 << 30));
     assert_false(os_confine(&os, (size_t)1 << 30)); // no less
+    assert_false(os_unconfine(&os, (size_t)1 << 30));
     assert_true(os_is_confined(&os));
     meta_confine(&meta);
     assert_int_equal(meta.region_end, meta.region);
