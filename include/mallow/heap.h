@@ -144,10 +144,10 @@ MW_API enum mw_heap_status mw_heap_last_status(const struct mw_heap *heap);
 // all: any value may be asked about, as with mw_is_owned. Whoever has resized it by another call than
 // mw_heap_realloc may have moved it to the thread's own memory. O(1), no lock. Any thread; not while the
 // heap it may lie in is being ended.
-MW_API struct mw_heap *mw_heap_of(const void *pointer);
+MW_API struct mw_heap *mw_heap_of(const void *pointer) MW_ADDRESS(1);
 
 // True iff that is this heap; false for NULL. The same cost.
-MW_API bool mw_heap_contains(const struct mw_heap *heap, const void *pointer);
+MW_API bool mw_heap_contains(const struct mw_heap *heap, const void *pointer) MW_ADDRESS(2);
 
 // One value of the program's for each heap, NULL at first: with mw_heap_of, from a block to what its
 // heap stands for. mw_heap_value(NULL) is NULL. Any thread. REAL TIME.

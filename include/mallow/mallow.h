@@ -43,6 +43,14 @@
 #define MW_MUST_USE
 #endif
 
+// Of a parameter that is looked at as an address alone: gcc takes a pointer to const for one whose
+// target is read, and warns where that has nothing in it yet.
+#if defined(__GNUC__) && !defined(__clang__) && __GNUC__ >= 11
+#define MW_ADDRESS(n) __attribute__((access(none, n)))
+#else
+#define MW_ADDRESS(n)
+#endif
+
 #ifdef __cplusplus
 extern "C" {
 #endif
@@ -152,9 +160,9 @@ MW_API MW_MUST_USE MW_MALLOC MW_SIZE(1) void *mw_pvalloc(size_t size);
 // ---- Sizes --------------------------------------------------------------------------------------
 
 // Bytes that may be used in a live block; 0 for NULL. Not less than what was asked for.
-MW_API size_t mw_usable_size(const void *block);
-MW_API size_t mw_malloc_size(const void *block);
-MW_API size_t mw_malloc_usable_size(const void *block);
+MW_API size_t mw_usable_size(const void *block) MW_ADDRESS(1);
+MW_API size_t mw_malloc_size(const void *block) MW_ADDRESS(1);
+MW_API size_t mw_malloc_usable_size(const void *block) MW_ADDRESS(1);
 
 // The usable size that mw_malloc(size) would give, or of sizes up to 1,024 bytes and of 8 to 64 KiB,
 // where many threads have allocated, the least that it would; `size` itself where that allocation
@@ -164,7 +172,7 @@ MW_API size_t mw_malloc_good_size(size_t size);
 
 // True iff `pointer` is the start of a live block of this copy of the allocator. Any 64-bit value
 // may be asked about; never faults.
-MW_API bool mw_is_owned(const void *pointer);
+MW_API bool mw_is_owned(const void *pointer) MW_ADDRESS(1);
 
 // ---- Size feedback: as the plain calls, and *block_size receives the usable size (0 on failure) -
 

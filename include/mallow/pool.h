@@ -240,16 +240,17 @@ MW_API enum mw_pool_status mw_pool_free_remote(struct mw_pool *pool, void *block
 MW_API size_t mw_pool_collect(struct mw_pool *pool, size_t word_limit);
 
 // The usable bytes of the class that the live block `block` belongs to; 0 for anything else.
-MW_API size_t mw_pool_usable_size(const struct mw_pool *pool, const void *block);
+MW_API size_t mw_pool_usable_size(const struct mw_pool *pool, const void *block) MW_ADDRESS(2);
 
 // What a pointer is to the pool. Which class, and whether it is a live block's start (MW_POOL_OK), or
 // else the status that mw_pool_free would give. `class_index` may be NULL; it receives
 // MW_POOL_NO_CLASS where the pointer is in no block.
-MW_API enum mw_pool_status mw_pool_find(const struct mw_pool *pool, const void *pointer, size_t *class_index);
+MW_API enum mw_pool_status mw_pool_find(const struct mw_pool *pool, const void *pointer, size_t *class_index)
+    MW_ADDRESS(2);
 
 // True iff the address lies in memory of this pool, bookkeeping and blocks. ANY THREAD, but not
 // beside mw_pool_attach (nor is mw_pool_free_remote).
-MW_API bool mw_pool_owns(const struct mw_pool *pool, const void *pointer);
+MW_API bool mw_pool_owns(const struct mw_pool *pool, const void *pointer) MW_ADDRESS(2);
 
 // ---- Occupancy and statistics -------------------------------------------------------------------
 
@@ -337,7 +338,7 @@ MW_API enum mw_pool_status mw_pool_set_destroy(struct mw_pool_set *set);
 // ANY THREAD.
 MW_API size_t mw_pool_set_count(const struct mw_pool_set *set);
 MW_API struct mw_pool *mw_pool_set_get(const struct mw_pool_set *set, size_t pool_index);
-MW_API size_t mw_pool_set_find(const struct mw_pool_set *set, const void *pointer);
+MW_API size_t mw_pool_set_find(const struct mw_pool_set *set, const void *pointer) MW_ADDRESS(2);
 
 // Frees a block of any pool of the set: as mw_pool_free if it is the pool `own_index`, which the
 // calling thread owns, else as mw_pool_free_remote. Threads that own none pass SIZE_MAX. ANY THREAD.

@@ -67,7 +67,7 @@ MALLOW_INLINE size_t api_stale_bytes(const struct heap_block *found, size_t mapp
 MALLOW_INTERNAL void *api_expand(void *block, size_t size);
 
 // Usable size; misuse stops the program. `call` names the call in the message.
-MALLOW_INTERNAL size_t api_usable_size(const void *block, const char *call);
+MALLOW_INTERNAL size_t api_usable_size(const void *block, const char *call) MW_ADDRESS(1);
 
 // Stops the program unless `size` may be the size of this block.
 MALLOW_INTERNAL void api_check_size(const void *block, size_t size, size_t alignment);

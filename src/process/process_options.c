@@ -141,6 +141,11 @@ static int option_find(const char *name) {
     return -1;
 }
 
+// Variables that the tool reads itself, where somebody has them set for all programs.
+static MALLOW_COLD bool option_is_the_tools(const char *name) {
+    return format_same_ignoring_case(name, "lib") || format_same_ignoring_case(name, "peers");
+}
+
 // What the environment holds may be of any length, and several lines: its beginning, in one.
 static void option_format_given(struct format *out, const char *given) {
     char shown[OPTION_SHOWN_BYTES];
@@ -187,6 +192,9 @@ static void option_take(struct process_options *options, const char *variable) {
     const int index =
         variable[length] == '=' ? option_find(name + sizeof option_prefix - 1) : -1;
     if (index < 0) {
+        if (option_is_the_tools(name + sizeof option_prefix - 1)) {
+            return;
+        }
         option_complain("unknown option ", name, NULL, " (`mallow run --help` lists them)\n");
         return;
     }

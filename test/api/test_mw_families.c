@@ -247,6 +247,16 @@ static void feedback_is_zero_on_failure(void **state)
     assert_int_equal(given, 0);
 }
 
+// Of a block of malloc's in which nothing has been written yet, too: gcc would warn if it took them to read it.
+static void blocks_of_malloc_are_asked_about(void **state)
+{
+    (void)state;
+    void *const block = malloc(100);
+    assert_true(mw_is_owned(block));
+    assert_true(mw_usable_size(block) >= 100);
+    free(block);
+}
+
 static void ownership_is_exact(void **state)
 {
     (void)state;
@@ -291,6 +301,7 @@ int main(void)
         cmocka_unit_test(counted_calls_check_the_product),
         cmocka_unit_test(feedback_tells_the_usable_size),
         cmocka_unit_test(feedback_is_zero_on_failure),
+        cmocka_unit_test(blocks_of_malloc_are_asked_about),
         cmocka_unit_test(ownership_is_exact),
         cmocka_unit_test(version_agrees_with_the_header),
     };

@@ -126,7 +126,7 @@ CASE(variables_that_are_not_ours_are_passed_over_in_silence) {
     static const char *const variables[] = {"PATH=/bin",     "MALLO_STATS=1", "mallow_stats=1",
                                             "XMALLOW_STATS=1", "MALLOW",      "MALLOW=1",
                                             "STATS=1",       "",              "=",
-                                            "MALLOW_STATS"};
+                                            "MALLOW_STATS",  "MALLOW_LIB=x",  "MALLOW_PEERS=y"};
     for (unsigned i = 0; i < sizeof variables / sizeof variables[0]; i++) {
         assert_string_equal(said(variables[i]), "");
     }
@@ -134,6 +134,7 @@ CASE(variables_that_are_not_ours_are_passed_over_in_silence) {
 }
 
 CASE(an_unknown_option_is_named_in_one_line) {
+    assert_complains("MALLOW_LIBS=1", "unknown option MALLOW_LIBS (");
     assert_complains("MALLOW_STATZ=1", "unknown option MALLOW_STATZ (");
     assert_complains("MALLOW_STAT=1", "unknown option MALLOW_STAT (");
     assert_complains("MALLOW_STATSS=1", "unknown option MALLOW_STATSS (");
