@@ -141,13 +141,15 @@ MALLOW_INTERNAL void api_confinement_begins(size_t limit) {
 
 MALLOW_INTERNAL void api_confinement_ends(size_t limit) {
     struct process *const process = process_ready();
-    if (process->os.sealed || process_is_interrupted(process) || !control_owns_memory(process)) {
+    const bool limited = os_is_confined(&process->os) || worker_may_afford(&process->worker);
+    if (!limited || process->os.sealed || process_is_interrupted(process) ||
+        !control_owns_memory(process)) {
         return;
     }
     if (os_unconfine(&process->os, limit)) {
-        huge_unconfine(&process->huges);
         arena_unconfine(&process->arenas, limit);
     }
+    huge_unconfine(&process->huges);
     worker_afford(&process->worker);
 }
 

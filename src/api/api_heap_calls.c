@@ -111,8 +111,7 @@ static void calls_free_moved(struct mw_heap *heap, const struct heap_block *foun
         return;
     }
     if (found->kind == HEAP_BLOCK_HUGE &&
-        huge_give_record(huges, found->huge, (uintptr_t)block,
-                         process_must_give(process_ready()))) {
+        huge_give_record(huges, found->huge, (uintptr_t)block, false)) {
         return;
     }
     const enum heap_effort effort = heap_move_effort(found->kind);

@@ -146,8 +146,7 @@ MALLOW_INLINE void resize_free(struct process *process, const struct heap_block 
         }
         if (unlikely(dear) && huge_may_put_off(&process->huges)
                 ? huge_put_off(&process->huges, found->huge, (uintptr_t)block)
-                : huge_give_record(&process->huges, found->huge, (uintptr_t)block,
-                                   may_enter || process_must_give(process))) {
+                : huge_give_record(&process->huges, found->huge, (uintptr_t)block, may_enter)) {
             return;
         }
     } else if (found->kind == HEAP_BLOCK_LARGE) {

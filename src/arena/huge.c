@@ -135,7 +135,7 @@ struct huge_request {
 
 static const struct huge_mapping huge_no_mapping = {0, 0, HUGE_ONE};
 
-#define HUGE_UNSEEN_MAX 4U // blocks out of the room, so that a call may start the thread that looks
+#define HUGE_OWED_BYTES_MAX (2 * HUGE_LATE_BYTES_MAX) // besides as much as is live
 // Larger zeroed blocks have fresh pages.
 #define HUGE_CLEAR_BYTES_MAX ((size_t)32 << 20)
 enum {
@@ -154,6 +154,7 @@ static struct huge_mapping huge_map_of_its_own(struct huge_set *set, size_t byte
 // A mapping of fresh pages. While calls owe what is kept of others, one of these: to unmap it is
 // left to a call with its system call to spare, and there may be none (decision 82).
 static struct huge_mapping huge_map_new_locked(struct huge_set *set, size_t bytes) {
+    huge_cache_owe_plenty(&set->cache, set->live_bytes);
     if (unlikely(set->cache.debt != 0) && !huge_is_limited(set->os)) {
         const struct huge_mapping owed =
             huge_cache_take_owed(&set->cache, bytes, set->live_bytes);
@@ -196,14 +197,6 @@ static struct huge_mapping huge_map_aligned_locked(struct huge_set *set,
     return mapping;
 }
 
-// Whether growth has been waiting for somebody to look at it: with no other calls there may be none
-// with its system call to spare for that. The next blocks are of one mapping, made by the first;
-// but for those of moves, which have enough to do.
-MALLOW_INLINE bool huge_is_unseen(const struct huge_set *set, enum huge_use use) {
-    return unlikely(set->raised_count - 1 < HUGE_UNSEEN_MAX) && use <= HUGE_ZEROED &&
-           os_has_raised(set->os, OS_WORK_GROWN) && !huge_is_limited(set->os);
-}
-
 // A mapping of fresh pages, of which `charged` bytes are charged already.
 static struct huge_mapping huge_map_fresh_locked(struct huge_set *set,
                                                  const struct huge_request *request,
@@ -217,7 +210,7 @@ static struct huge_mapping huge_map_fresh_locked(struct huge_set *set,
     const bool broad = huge_is_broad(set, mapped_bytes) && request->use != HUGE_ZEROED &&
                        huge_cache_has_broad(&set->cache, mapped_bytes) &&
                        ++set->broad_count % HUGE_BROAD_PROBE_SHARE != 0;
-    if (unlikely(broad || meta_is_low(set->meta) || huge_is_unseen(set, request->use))) {
+    if (unlikely(broad || meta_is_low(set->meta))) {
         // Low: thousands of blocks without a call between that could prepare memory for records.
         mapping = huge_cache_take_fresh(&set->cache, mapped_bytes);
     }
@@ -318,7 +311,6 @@ static void huge_register_locked(struct huge_set *set, struct huge *record, uint
     __atomic_store_n(&record->address, address, __ATOMIC_RELEASE);
     huge_link_locked(set, record);
     if (set->live_bytes >= __atomic_load_n(&set->raise_bytes, __ATOMIC_RELAXED)) {
-        set->raised_count = os_has_raised(set->os, OS_WORK_GROWN) ? set->raised_count + 1 : 1;
         os_raise(set->os, OS_WORK_GROWN);
     }
     huge_enter_locked(set, record, address);
@@ -477,6 +469,12 @@ MALLOW_INTERNAL bool huge_give(struct huge_set *set, uintptr_t address, bool may
     return huge != NULL && huge_give_record(set, huge, address, may_enter);
 }
 
+// Whether too much is owed to wait for a call with its system call to spare: there may be none.
+MALLOW_INLINE bool huge_must_give_locked(const struct huge_set *set) {
+    return unlikely(set->cache.debt >= HUGE_OWED_BYTES_MAX + set->live_bytes) &&
+           __atomic_load_n(&set->alone, __ATOMIC_RELAXED);
+}
+
 MALLOW_INTERNAL bool huge_give_record(struct huge_set *set, struct huge *huge, uintptr_t address,
                                       bool may_enter) {
     os_lock_take_here(&set->map->lock);
@@ -491,6 +489,9 @@ MALLOW_INTERNAL bool huge_give_record(struct huge_set *set, struct huge *huge, u
         if (set->cache.pieces == NULL) { // without memory for them, nothing is kept
             huge_cache_lend(&set->cache,
                             meta_take(set->meta, sizeof(struct huge_cache_memory)));
+        }
+        if (!may_enter && huge_must_give_locked(set)) {
+            may_enter = true;
         }
         if (unlikely(huge_is_full(set)) && !may_enter) {
             huge_put_off_locked(set, huge);

@@ -47,8 +47,8 @@ struct huge_set {
     uint64_t charged_bytes;    // live, late and cached, as charged; more during a call
     unsigned broad_count;      // fresh blocks that could have huge pages by faults
     bool refused;              // a block could just not be grown by the kernel, and moves
+    bool alone;                // no thread gives back what is owed; relaxed reads
     size_t raise_bytes;        // live so many, somebody is to look for dense ones
-    unsigned raised_count;     // blocks since then, while nobody has looked
     _Atomic(size_t) kept_bytes; // what the cache holds; written under lock, read by any
 };
 
@@ -111,7 +111,8 @@ MALLOW_INTERNAL enum huge_past huge_past_of(struct huge_set *set, uintptr_t addr
 // unless `may_enter`: then a mapping that the cache has no place for is late, and is owed.
 MALLOW_INTERNAL bool huge_give(struct huge_set *set, uintptr_t address, bool may_enter);
 
-// The same of a block that has been found by huge_of. Records are never given up.
+// The same of a block that has been found by huge_of. Records are never given up. Where there is no
+// thread, and far more is owed than is live, it enters the kernel in any case.
 MALLOW_INTERNAL bool huge_give_record(struct huge_set *set, struct huge *huge, uintptr_t address,
                                       bool may_enter);
 
@@ -197,14 +198,6 @@ MALLOW_INLINE size_t huge_owed(const struct huge_set *set) {
     return __atomic_load_n(&set->cache.debt, __ATOMIC_RELAXED) +
            __atomic_load_n(&set->late_bytes, __ATOMIC_RELAXED);
 }
-// Whether that is too much, beside what is live, to wait for a call with its system call to spare:
-// there may be none. Relaxed.
-#define HUGE_OWED_BYTES_MAX (2 * HUGE_LATE_BYTES_MAX)
-MALLOW_INLINE bool huge_owes_much(const struct huge_set *set) {
-    return huge_owed(set) >=
-           HUGE_OWED_BYTES_MAX + __atomic_load_n(&set->live_bytes, __ATOMIC_RELAXED);
-}
-
 // Whether there is no place for another piece; relaxed.
 MALLOW_INLINE bool huge_is_full(const struct huge_set *set) {
     return __atomic_load_n(&set->cache.count, __ATOMIC_RELAXED) == MALLOW_HUGE_CACHE_COUNT;

@@ -7,6 +7,8 @@
 
 #define HUGE_CACHE_WORTH_FIRST ((size_t)2 << 20)
 #define HUGE_CACHE_LIVE_SHARE 2U // beside the limit, one part in so many of what is live
+// More than this besides what is live is owed, though no call has looked at how much may be kept.
+#define HUGE_CACHE_PLENTY ((size_t)64 << 20)
 
 // But to keep one where there are fewer pieces than this takes none: it lies behind a live block,
 // and becomes a part of what that leaves.
@@ -379,6 +381,13 @@ static void huge_cache_set_debt(struct huge_cache *cache, size_t debt) {
     __atomic_store_n(&cache->debt, debt, __ATOMIC_RELAXED);
 }
 
+MALLOW_INTERNAL void huge_cache_owe_plenty(struct huge_cache *cache, size_t live_bytes) {
+    const size_t plenty = HUGE_CACHE_PLENTY + live_bytes;
+    if (unlikely(cache->bytes > plenty) && cache->bytes - plenty > cache->debt) {
+        huge_cache_set_debt(cache, cache->bytes - plenty);
+    }
+}
+
 MALLOW_INTERNAL struct huge_mapping huge_cache_take_owed(struct huge_cache *cache, size_t bytes,
                                                          size_t live_bytes) {
     const struct huge_mapping none = {0, 0, HUGE_ONE};
@@ -392,13 +401,14 @@ MALLOW_INTERNAL struct huge_mapping huge_cache_take_owed(struct huge_cache *cach
         (still || rest < HUGE_PIECE_BYTES_MIN)) {
         return none; // to cut it might take another system call
     }
-    const struct huge_mapping piece = still ? huge_cache_cut_still(cache, number, bytes, live_bytes)
-                                            : huge_cache_cut(cache, number, bytes);
-    if (!os_purge(cache->os, piece.address, bytes)) { // the program has locked some of it
-        huge_pieces_keep_loose(cache, piece);
+    if (!os_purge(cache->os, cache->pieces[number].address, bytes)) {
+        huge_cache_set_debt(cache, 0); // what cannot be given back is not owed
         return none;
     }
-    huge_cache_set_debt(cache, cache->debt - bits_min(cache->debt, bytes));
+    const size_t before = cache->bytes;
+    const struct huge_mapping piece = still ? huge_cache_cut_still(cache, number, bytes, live_bytes)
+                                            : huge_cache_cut(cache, number, bytes);
+    huge_cache_set_debt(cache, cache->debt - bits_min(cache->debt, before - cache->bytes));
     return piece;
 }
 

@@ -140,7 +140,11 @@ MALLOW_INTERNAL struct huge_mapping huge_cache_take_behind(struct huge_cache *ca
 // their system call to spare for something else. Address 0: none to be had, or not without one.
 MALLOW_INTERNAL struct huge_mapping huge_cache_take_fresh(struct huge_cache *cache, size_t bytes);
 
-// The same out of a piece while something is owed: what it has is given back, so that its pages are
+// Where far more is kept than is live, what no call has looked at yet, all of which have had enough
+// to do, is owed from now on.
+MALLOW_INTERNAL void huge_cache_owe_plenty(struct huge_cache *cache, size_t live_bytes);
+
+// As huge_cache_take_fresh, out of a piece while something is owed: what it has is given back, so that its pages are
 // fresh ones, and that is the system call. Address 0: no piece is large enough.
 MALLOW_INTERNAL struct huge_mapping huge_cache_take_owed(struct huge_cache *cache, size_t bytes,
                                                          size_t live_bytes);

@@ -48,13 +48,9 @@ struct os {
 // What is worth looking after: so much free memory is kept, or memory in use has grown so much.
 enum os_work { OS_WORK_KEPT = 1, OS_WORK_GROWN = 2 };
 
-MALLOW_INLINE bool os_has_raised(const struct os *os, enum os_work work) {
-    return (atomic_load_explicit(&os->work, memory_order_relaxed) & work) != 0;
-}
-
 // Says so. Whoever keeps memory calls it; a layer above acts on it, and takes it back.
 MALLOW_INLINE void os_raise(struct os *os, enum os_work work) {
-    if (!os_has_raised(os, work)) {
+    if ((atomic_load_explicit(&os->work, memory_order_relaxed) & work) == 0) {
         atomic_fetch_or_explicit(&os->work, work, memory_order_relaxed);
     }
 }

@@ -324,7 +324,3 @@ MALLOW_INTERNAL size_t process_collect(bool force) {
 MALLOW_INTERNAL MALLOW_COLD bool process_polls_late(struct process *process) {
     return huge_owed(&process->huges) >= HUGE_LATE_BYTES_MAX || worker_is_overdue(&process->worker);
 }
-
-MALLOW_INTERNAL MALLOW_COLD bool process_must_give(const struct process *process) {
-    return huge_owes_much(&process->huges) && worker_is_absent(&process->worker);
-}

@@ -114,7 +114,7 @@ MALLOW_INTERNAL bool process_polls_late(struct process *process);
 // After slow calls, with no lock held: has memory looked after that nobody needs, unless the call
 // has done much, or made its system call. `entries`: os_entries when it began; `effort_max`: how
 // much; `may_step`: not only by the background thread. All calls may make their system call: so one
-// in some does that besides, and each while much is owed (decision 82).
+// in four does that besides, and each while much is owed (decision 82).
 MALLOW_INLINE void process_poll_after(struct process *process, uint64_t entries,
                                       unsigned effort_max, bool may_step) {
     if (unlikely(atomic_load_explicit(&process->os.work, memory_order_relaxed) != 0) &&
@@ -126,9 +126,6 @@ MALLOW_INLINE void process_poll_after(struct process *process, uint64_t entries,
         }
     }
 }
-
-// Whether a call gives back what it frees though it has made its system call.
-MALLOW_INTERNAL bool process_must_give(const struct process *process);
 
 MALLOW_INLINE void process_poll(struct process *process, uint64_t entries, bool may_step) {
     process_poll_after(process, entries, MALLOW_CALL_EFFORT, may_step);

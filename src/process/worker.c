@@ -23,28 +23,30 @@ MALLOW_INTERNAL void worker_begin(struct worker *worker) {
 }
 
 MALLOW_INTERNAL void worker_adjust_trim(struct worker *worker) {
-    const bool lifted =
-        atomic_load_explicit(&worker->lifts_trim, memory_order_relaxed) &&
-        atomic_load_explicit(&worker->wanted, memory_order_relaxed) &&
-        atomic_load_explicit(&worker->retry_ms, memory_order_relaxed) == 0 &&
-        !worker_is_barred(worker) && worker->process_id != 0;
+    const bool may_be = atomic_load_explicit(&worker->wanted, memory_order_relaxed) &&
+                        atomic_load_explicit(&worker->retry_ms, memory_order_relaxed) == 0 &&
+                        !worker_is_barred(worker) && worker->process_id != 0;
+    const bool lifted = may_be && atomic_load_explicit(&worker->lifts_trim, memory_order_relaxed);
     __atomic_store_n(&worker->arenas->trim_lifted, lifted, __ATOMIC_RELAXED);
-}
-
-static void worker_set_barred(struct worker *worker, bool barred, bool unaffordable) {
-    atomic_store_explicit(&worker->unaffordable, unaffordable, memory_order_relaxed);
-    atomic_store_explicit(&worker->barred, barred, memory_order_relaxed);
-    worker_adjust_trim(worker);
+    __atomic_store_n(&worker->huges->alone, !may_be, __ATOMIC_RELAXED);
 }
 
 MALLOW_INTERNAL void worker_bar(struct worker *worker) {
-    worker_set_barred(worker, true, false);
+    atomic_store_explicit(&worker->barred, WORKER_BARRED, memory_order_relaxed);
+    worker_adjust_trim(worker);
+}
+
+// From one of the two that are not for good to the other; a sandbox may begin at any time.
+static void worker_change_bar(struct worker *worker, uint8_t from, uint8_t to) {
+    if (atomic_compare_exchange_strong_explicit(&worker->barred, &from, to, memory_order_relaxed,
+                                                memory_order_relaxed)) {
+        worker_adjust_trim(worker);
+    }
 }
 
 MALLOW_INTERNAL void worker_afford(struct worker *worker) {
-    if (atomic_load_explicit(&worker->unaffordable, memory_order_relaxed) &&
-        os_limit(worker->os) >= WORKER_LIMIT_BYTES_MIN) {
-        worker_set_barred(worker, false, false);
+    if (os_limit(worker->os) >= WORKER_LIMIT_BYTES_MIN) {
+        worker_change_bar(worker, WORKER_UNAFFORDABLE, WORKER_ALLOWED);
     }
 }
 
@@ -87,7 +89,7 @@ static bool worker_is_unaffordable(struct worker *worker) {
     if (os_limit(worker->os) >= WORKER_LIMIT_BYTES_MIN) {
         return false;
     }
-    worker_set_barred(worker, true, true);
+    worker_change_bar(worker, WORKER_ALLOWED, WORKER_UNAFFORDABLE);
     return true;
 }
 

@@ -12,11 +12,11 @@
 //          slow calls.
 //
 // A lower layer that keeps much free memory raises os.work. A slow call of the program's that has
-// made no system call sees that and starts the thread, a bare one (os_bare.h): whatever locks of
-// libc's its caller holds, and in one system call. The thread looks at regular intervals
-// (MALLOW_TICK_MS), gives back what nobody has needed for two of them, and ends when nothing is
-// left for a few more, or when the program has changed what it may do: its own rights stay those
-// that it has begun with.
+// made no system call, or else the fourth that has (decision 82), sees that and starts the thread,
+// a bare one (os_bare.h): whatever locks of libc's its caller holds, and in one system call. The
+// thread looks at regular intervals (MALLOW_TICK_MS), gives back what nobody has needed for two of
+// them, and ends when nothing is left for a few more, or when the program has changed what it may
+// do: its own rights stay those that it has begun with.
 #ifndef MALLOW_PROCESS_WORKER_H
 #define MALLOW_PROCESS_WORKER_H
 
@@ -33,6 +33,10 @@
 #define MALLOW_TICK_MS 400U
 
 enum worker_state { WORKER_NONE = 0, WORKER_RUNNING, WORKER_STOPPING };
+
+// Whether there may be a thread: not where memory is limited to little; nor, for good, where the
+// program has asked for that, or a sandbox may kill for it.
+enum worker_bar { WORKER_ALLOWED = 0, WORKER_UNAFFORDABLE, WORKER_BARRED };
 
 struct worker {
     struct os *os;
@@ -56,8 +60,7 @@ struct worker {
     _Atomic(bool) wanted;           // by option
     _Atomic(bool) lifts_trim;       // the limit of what is kept is not set by the program
     _Atomic(bool) keeps;            // the program wants free memory kept: nothing is done
-    _Atomic(bool) barred;           // never: a sandbox may kill for it, or memory is limited
-    _Atomic(bool) unaffordable;     // memory, that is, and not a sandbox
+    _Atomic(uint8_t) barred;        // enum worker_bar
     _Atomic(uint32_t) number;       // the kernel's, of the last one; 0: it is known to be gone
     pid_t process_id;               // the process that may create it: not a child by vfork
     unsigned parting_count;         // calls during which there must be none; under the lock
@@ -82,8 +85,8 @@ struct worker {
 MALLOW_INTERNAL void worker_begin(struct worker *worker);
 
 // Where a thread is to be had, free memory need not be given back as it is freed: what is not
-// needed again goes soon. Where the program has set a limit of its own, that holds. After changes
-// of options.
+// needed again goes soon. Else what is owed of huge blocks is not to be left for good. Where the
+// program has set a limit of its own, that holds. After changes of options.
 MALLOW_INTERNAL void worker_adjust_trim(struct worker *worker);
 
 // On slow calls when os.work is raised and there is no thread: starts it (three system calls), or
@@ -115,7 +118,7 @@ MALLOW_INLINE bool worker_is_absent(const struct worker *worker) {
 
 // Notes a call that is not to start it, having made its system call; true if there have been so
 // many that there may be no other calls. Racy counts do.
-#define WORKER_MISSED_MAX 32U
+#define WORKER_MISSED_MAX 4U
 MALLOW_INLINE bool worker_is_overdue(struct worker *worker) {
     const uint32_t count = atomic_load_explicit(&worker->missed_count, memory_order_relaxed) + 1;
     const bool overdue = count >= WORKER_MISSED_MAX;
@@ -127,10 +130,13 @@ MALLOW_INLINE bool worker_is_overdue(struct worker *worker) {
 MALLOW_INTERNAL void worker_bar(struct worker *worker);
 // A limit of memory has been lifted: if that was why there was none, there may be one again.
 MALLOW_INTERNAL void worker_afford(struct worker *worker);
+MALLOW_INLINE bool worker_may_afford(const struct worker *worker) {
+    return atomic_load_explicit(&worker->barred, memory_order_relaxed) == WORKER_UNAFFORDABLE;
+}
 
 // Whether there will be none any more.
 MALLOW_INLINE bool worker_is_barred(const struct worker *worker) {
-    return atomic_load_explicit(&worker->barred, memory_order_relaxed);
+    return atomic_load_explicit(&worker->barred, memory_order_relaxed) != WORKER_ALLOWED;
 }
 
 MALLOW_INTERNAL void worker_fork_prepare(struct worker *worker, bool hurried);

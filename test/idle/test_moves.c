@@ -8,7 +8,7 @@
 
 #include <mallow/heap.h>
 
-enum { ROUNDS = 120, BLOCK = 10 * MIB, KEPT_KIB = 400 * KIB, WAIT_MS = 20000 };
+enum { ROUNDS = 120, BLOCK = 10 * MIB, KEPT_KIB = 700 * KIB, WAIT_MS = 20000 };
 
 static struct mw_heap *heap;
 
@@ -64,6 +64,25 @@ static void *grown_by_steps(void)
     return block;
 }
 
+// One that lives on, and is moved by each call.
+static void move_on(void)
+{
+    enum { MOVES = 110, FIRST = 20 * MIB, STEP = 64 * KIB };
+    size_t most = 0;
+    unsigned char *block = mw_malloc_aligned_at(FIRST, 16, 8);
+    memset(block, 1, FIRST);
+    for (size_t bytes = FIRST + STEP; bytes <= FIRST + MOVES * STEP; bytes += STEP) {
+        block = mw_realloc_aligned_at(block, bytes, 16, 8);
+        CHECK(block != NULL && block[bytes - STEP - 1] == 1, "moved on");
+        memset(block + bytes - STEP, 1, STEP);
+        const size_t kib = process_rss_kib();
+        most = kib > most ? kib : most;
+    }
+    dprintf(2, "%-26s RSS %6zu KiB at most\n", "moved on", most);
+    CHECK(!RSS_IS_OURS || most < KEPT_KIB, "moved on: RSS %zu KiB", most);
+    mw_free(block);
+}
+
 static void repeat(const char *what, void *(*round)(void), bool thread)
 {
     size_t most = 0;
@@ -84,6 +103,7 @@ int main(int argc, char **argv)
     const bool thread = argc < 2 || strcmp(argv[1], "no_thread") != 0;
     const struct mw_heap_config config = {.size_bytes = sizeof config};
     (void)process_rss_kib(); // whatever that allocates
+    move_on();
     repeat("grown by steps", grown_by_steps, thread);
     repeat("moved at an offset", moved_at_offset, thread);
     repeat("moved from an offset", moved_from_offset, thread);

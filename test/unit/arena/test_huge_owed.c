@@ -119,6 +119,31 @@ CASE(nor_one_that_is_locked) {
     assert_int_equal(syscall(SYS_munlock, kept, world.os.page_bytes), 0);
 }
 
+// And where all places are taken, what is left of it has none.
+CASE(nor_one_that_is_locked_among_as_many_as_there_may_be) {
+    enum { PIECES = MALLOW_HUGE_CACHE_COUNT, BLOCKS = 3 * PIECES, LARGE = 10 * MIB };
+    uintptr_t blocks[BLOCKS]; // every other one stays, so that pieces hardly touch
+    for (unsigned i = 0; i < BLOCKS; i++) {
+        blocks[i] = huge_take(set, i == 0 ? LARGE : 2 * MIB, 1, false);
+        assert_true(blocks[i] != 0);
+    }
+    if (syscall(SYS_mlock, blocks[0], world.os.page_bytes) != 0) {
+        skip();
+    }
+    for (unsigned i = 0; i < BLOCKS && set->cache.count < PIECES; i += 2) {
+        assert_true(huge_give(set, blocks[i], false));
+        huge_join(set);
+    }
+    assert_int_equal(set->cache.count, PIECES);
+    assert_true(huge_owes(set) || huge_owe(set, LARGE) != 0);
+    const uintptr_t block = huge_take(set, 4 * MIB, MIB, true);
+    assert_zero(block, 4 * MIB);
+    assert_int_equal(set->cache.count, PIECES);
+    assert_int_equal(set->cache.debt, 0);
+    assert_true(huge_give(set, block, true));
+    assert_int_equal(syscall(SYS_munlock, blocks[0], world.os.page_bytes), 0);
+}
+
 // As before Linux 6.17.
 CASE(also_where_pieces_stay_in_the_room) {
     set->cache.room.still = true;
@@ -142,6 +167,7 @@ int main(void) {
         HUGE_CASE(not_while_nothing_is_owed),
         HUGE_CASE(nor_a_piece_that_is_too_small),
         HUGE_CASE(nor_one_that_is_locked),
+        HUGE_CASE(nor_one_that_is_locked_among_as_many_as_there_may_be),
         HUGE_CASE(also_where_pieces_stay_in_the_room),
     };
     return cmocka_run_group_tests(cases, NULL, NULL);
