@@ -144,8 +144,8 @@ MALLOW_INTERNAL struct huge_mapping huge_cache_take_fresh(struct huge_cache *cac
 // to do, is owed from now on.
 MALLOW_INTERNAL void huge_cache_owe_plenty(struct huge_cache *cache, size_t live_bytes);
 
-// As huge_cache_take_fresh, out of a piece while something is owed: what it has is given back, so that its pages are
-// fresh ones, and that is the system call. Address 0: no piece is large enough.
+// As huge_cache_take_fresh, out of a piece while something is owed: what it has is given back, so
+// that its pages are fresh ones, and that is the system call. Address 0: no piece is large enough.
 MALLOW_INTERNAL struct huge_mapping huge_cache_take_owed(struct huge_cache *cache, size_t bytes,
                                                          size_t live_bytes);
 
