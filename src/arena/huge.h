@@ -67,7 +67,8 @@ enum huge_use {
 // A block of at least `bytes` bytes; 0 if there is no memory.
 // The growth is charged at `level`; refused, there is no memory.
 // At most one system call, where neither address space nor memory is limited and the alignment is
-// at most 64 MiB; otherwise three if it is more than a page.
+// at most 64 MiB, and the program has locked nothing of what is kept; otherwise three if it is more
+// than a page.
 MALLOW_INTERNAL uintptr_t huge_take_charged(struct huge_set *set, size_t bytes, size_t alignment,
                                             enum huge_use use, enum os_charge_level level);
 

@@ -396,8 +396,8 @@ static void none_by_faults_if_told_so(void)
     load_free(&load);
 }
 
-// A program of huge blocks alone, none of which it frees: each takes its system call, and a call that
-// makes one starts no thread besides.
+// A program of huge blocks alone, none of which it frees: each takes its system call, and
+// but for a few that call starts no thread besides.
 static void what_only_grows_gets_them_too(void)
 {
     enum { BLOCKS = 20 };

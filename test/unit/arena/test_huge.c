@@ -204,6 +204,17 @@ CASE(records_are_used_again) {
     assert_int_equal(world.meta.used_bytes, used);
 }
 
+CASE(there_may_be_a_room_again_once_a_limit_of_address_space_is_lifted) {
+    assert_true(os_confine(&world.os, (size_t)1 << 36));
+    huge_confine(set);
+    assert_true(set->cache.room.refused);
+    huge_unconfine(set); // it is limited yet
+    assert_true(set->cache.room.refused);
+    assert_true(os_unconfine(&world.os, SIZE_MAX));
+    huge_unconfine(set);
+    assert_false(set->cache.room.refused);
+}
+
 #define HUGE_CASE(name) cmocka_unit_test_setup_teardown(name, begin, huge_world_end)
 
 int main(void) {
@@ -218,6 +229,7 @@ int main(void) {
         HUGE_CASE(a_block_that_may_not_move_stays_or_is_left_as_it_was),
         HUGE_CASE(sizes_that_cannot_be_are_refused_and_change_nothing),
         HUGE_CASE(records_are_used_again),
+        HUGE_CASE(there_may_be_a_room_again_once_a_limit_of_address_space_is_lifted),
     };
     return cmocka_run_group_tests(cases, NULL, NULL);
 }

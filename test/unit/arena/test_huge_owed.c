@@ -41,6 +41,16 @@ static uint64_t maps(void) {
     return atomic_load(&world.os.map_count);
 }
 
+// A block at an offset is taken out of what is kept at `kept`, and no mapping made.
+static void take_at_offset_out_of(uintptr_t kept) {
+    const uint64_t before = maps();
+    const uintptr_t block = huge_take_at(set, BLOCK, 16, 8);
+    assert_int_equal(block, kept + 8);
+    assert_zero(block, BLOCK);
+    assert_int_equal(maps(), before);
+    assert_true(huge_give(set, block, false));
+}
+
 CASE(aligned_blocks_have_what_is_owed) {
     const uintptr_t kept = keep_and_owe(BLOCK + MIB, BLOCK);
     const uint64_t before = maps();
@@ -54,14 +64,7 @@ CASE(aligned_blocks_have_what_is_owed) {
 }
 
 CASE(so_have_those_at_an_offset) {
-    const size_t page_bytes = world.os.page_bytes;
-    const uintptr_t kept = keep_and_owe(BLOCK + page_bytes, BLOCK);
-    const uint64_t before = maps();
-    const uintptr_t block = huge_take_at(set, BLOCK, 16, 8);
-    assert_int_equal(block, kept + 8);
-    assert_zero(block, BLOCK);
-    assert_int_equal(maps(), before);
-    assert_true(huge_give(set, block, false));
+    take_at_offset_out_of(keep_and_owe(BLOCK + world.os.page_bytes, BLOCK));
 }
 
 // Larger than what would be cleared.
@@ -147,13 +150,7 @@ CASE(nor_one_that_is_locked_among_as_many_as_there_may_be) {
 // As before Linux 6.17.
 CASE(also_where_pieces_stay_in_the_room) {
     set->cache.room.still = true;
-    const uintptr_t kept = keep_and_owe(2 * BLOCK, BLOCK);
-    const uint64_t before = maps();
-    const uintptr_t block = huge_take_at(set, BLOCK, 16, 8);
-    assert_int_equal(block, kept + 8);
-    assert_zero(block, BLOCK);
-    assert_int_equal(maps(), before);
-    assert_true(huge_give(set, block, false));
+    take_at_offset_out_of(keep_and_owe(2 * BLOCK, BLOCK));
 }
 
 #define HUGE_CASE(name) cmocka_unit_test_setup_teardown(name, begin, huge_world_end)
