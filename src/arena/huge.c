@@ -608,7 +608,7 @@ MALLOW_INTERNAL uintptr_t huge_resize_charged(struct huge_set *set, struct huge 
     if (lead % set->os->page_bytes != 0) {
         return bytes <= huge->usable_bytes ? huge->address : 0;
     }
-    os_lock_take(&set->map->lock);
+    os_lock_take_here(&set->map->lock);
     uintptr_t address = huge->address;
     // What fits does not grow: whole chunks are for what is to be touched yet.
     const bool fits = bits_align_up(bytes, set->os->page_bytes) <= huge->mapped_bytes - lead;
@@ -636,7 +636,7 @@ MALLOW_INTERNAL uintptr_t huge_resize_charged(struct huge_set *set, struct huge 
     }
     (void)address_map_stock_locked(set->map, false);
     huge_settle_charge_locked(set);
-    os_lock_drop(&set->map->lock);
+    os_lock_drop_here(&set->map->lock);
     return address;
 }
 

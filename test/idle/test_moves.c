@@ -3,7 +3,7 @@
 // zeroed and aligned, and moved by a resize. What is kept of those freed has a bound all the same, and
 // comes back while the program is idle.
 //
-//   idle_moves thread|no_thread
+//   idle_moves thread|no_thread|starts
 #include "idle.h"
 
 #include <mallow/heap.h>
@@ -98,8 +98,29 @@ static void repeat(const char *what, void *(*round)(void), bool thread)
     CHECK(!thread || wait_for_rss(6 * KIB, WAIT_MS), "%s: %zu KiB stay of nothing", what, process_rss_kib());
 }
 
+// Of calls that are all of this kind, and keep something, the fourth starts the thread. No earlier one
+// does: most of them are followed by a call with its system call to spare.
+static void start(void)
+{
+    enum { MOVES = 6, STARTS = 4 };
+    size_t threads[MOVES + 1] = {0}; // told apart from the moves: to print calls malloc and free
+    void *block = mw_malloc_aligned_at(BLOCK, 16, 8);
+    for (size_t i = 1; i <= MOVES; i++) {
+        block = mw_realloc_aligned_at(block, BLOCK + i * 64 * KIB, 16, 8);
+        threads[i] = thread_count();
+    }
+    for (size_t i = 1; i <= MOVES; i++) {
+        CHECK(threads[i] == (i < STARTS ? 1U : 2U), "move %zu: %zu threads", i, threads[i]);
+    }
+    mw_free(block);
+}
+
 int main(int argc, char **argv)
 {
+    if (argc > 1 && strcmp(argv[1], "starts") == 0) {
+        start();
+        return 0;
+    }
     const bool thread = argc < 2 || strcmp(argv[1], "no_thread") != 0;
     const struct mw_heap_config config = {.size_bytes = sizeof config};
     (void)process_rss_kib(); // whatever that allocates
