@@ -98,7 +98,9 @@ MALLOW_INTERNAL int api_control_set_trim_threshold(long bytes);
 MALLOW_INTERNAL bool api_control_set_mmap_threshold(long bytes);
 
 // The program is about to bar itself from system calls, such as creating a thread: see worker.h.
-MALLOW_INTERNAL void api_sandbox_begins(void);
+// True: api_sandbox_ends is to follow, which says whether it has.
+MALLOW_INTERNAL bool api_sandbox_begins(void);
+MALLOW_INTERNAL void api_sandbox_ends(bool barred);
 
 // Around a call by which the program parts from what the threads of a process have in common, or
 // changes what they may do: meanwhile there is no thread of ours.
@@ -110,8 +112,13 @@ MALLOW_INTERNAL void api_confinement_begins(size_t limit);
 // It has limited it to no less, SIZE_MAX: not at all; or, 0, some other memory.
 MALLOW_INTERNAL void api_confinement_ends(size_t limit);
 
-// The program is about to have all its memory locked.
-MALLOW_INTERNAL void api_locking_begins(void);
+// The program is about to have all its memory locked; and has had it so, or has been refused.
+struct api_locking {
+    bool parted; // our thread is not to come meanwhile
+    bool closed; // what is kept ready has been given back
+};
+MALLOW_INTERNAL struct api_locking api_locking_begins(void);
+MALLOW_INTERNAL void api_locking_ends(struct api_locking locking, bool locked);
 
 // ---- The fast path ------------------------------------------------------------------------------
 

@@ -79,19 +79,29 @@ MALLOW_INTERNAL bool api_control_set_mmap_threshold(long bytes) {
     return true;
 }
 
-// A signal handler that has interrupted a call of ours does not wait for our thread (false): that
-// ends later, when it has nothing to do.
-static bool control_stop_for_good(struct process *process) {
+// Before a call after which there is to be no thread of ours any more. A signal handler that has
+// interrupted a call of ours does not wait for the thread (false): that ends later, when it has
+// nothing to do, and whatever becomes of the call.
+static bool control_part(struct process *process) {
     if (process_is_interrupted(process)) {
         worker_bar(&process->worker);
         return false;
     }
-    worker_stop(&process->worker, true);
-    return true;
+    return worker_part(&process->worker);
 }
 
-MALLOW_INTERNAL void api_sandbox_begins(void) {
-    (void)control_stop_for_good(process_ready());
+MALLOW_INTERNAL bool api_sandbox_begins(void) {
+    return control_part(process_ready());
+}
+
+// In a sandbox not even a lock that somebody else holds may be waited for: so they stay parted.
+MALLOW_INTERNAL void api_sandbox_ends(bool barred) {
+    struct process *const process = process_ready();
+    if (barred) {
+        worker_bar(&process->worker);
+    } else {
+        worker_rejoin(&process->worker);
+    }
 }
 
 // Nor here: where the rights change, it ends when it next looks (worker_has_other_rights), as where
@@ -99,7 +109,7 @@ MALLOW_INTERNAL void api_sandbox_begins(void) {
 MALLOW_INTERNAL void api_parting_begins(void) {
     struct process *const process = process_ready();
     if (!process_is_interrupted(process)) {
-        worker_part(&process->worker);
+        (void)worker_part(&process->worker);
     }
 }
 
@@ -114,7 +124,7 @@ MALLOW_INTERNAL void api_parting_ends(void) {
 // In a child by vfork nothing is done: the memory is its parent's. One by a bare clone, where no
 // handler of fork has run, has its own; in a sandbox that question may not be allowed.
 static bool control_owns_memory(const struct process *process) {
-    const pid_t id = process->worker.process_id;
+    const pid_t id = process->os.process_id;
     return id == os_process_number() ||
            (id != 0 && !worker_is_barred(&process->worker) && os_thread_is_apart_from(id));
 }
@@ -133,7 +143,7 @@ MALLOW_INTERNAL void api_confinement_begins(size_t limit) {
         worker_is_barred(&process->worker)) {
         return; // little of it, or a sandbox that may not like a file to be opened
     }
-    worker_stop(&process->worker, false);
+    worker_stop(&process->worker);
     if (os_thread_is_only()) {
         heap_confine(&process->shared);
     }
@@ -153,10 +163,26 @@ MALLOW_INTERNAL void api_confinement_ends(size_t limit) {
     worker_afford(&process->worker);
 }
 
-MALLOW_INTERNAL void api_locking_begins(void) {
+// The kernel purges no locked page.
+MALLOW_INTERNAL struct api_locking api_locking_begins(void) {
     struct process *const process = process_ready();
-    if (control_stop_for_good(process)) { // the kernel purges no locked page
+    struct api_locking locking = {control_part(process), false};
+    if (!process_is_interrupted(process)) {
         arena_broad_end(&process->arenas);
-        huge_lock_begins(&process->huges);
+        locking.closed = huge_lock_begins(&process->huges);
+    }
+    return locking;
+}
+
+MALLOW_INTERNAL void api_locking_ends(struct api_locking locking, bool locked) {
+    struct process *const process = process_ready();
+    if (!locked && locking.closed) {
+        huge_lock_ends(&process->huges);
+    }
+    if (locked && locking.parted) {
+        worker_bar(&process->worker);
+    }
+    if (locking.parted) {
+        worker_rejoin(&process->worker);
     }
 }

@@ -634,8 +634,11 @@ MALLOW_INTERNAL uintptr_t huge_resize_charged(struct huge_set *set, struct huge 
         huge->next_part = 0;
         huge->age = (struct arena_age){0, 0, 0, 0};
     }
-    (void)address_map_stock_locked(set->map, false);
-    huge_settle_charge_locked(set);
+    // Where the kernel has refused, a new block follows, and settles what has been charged here.
+    if (address != 0 || !set->refused || os_charge_is_capped(&set->os->charge)) {
+        (void)address_map_stock_locked(set->map, false);
+        huge_settle_charge_locked(set);
+    }
     os_lock_drop_here(&set->map->lock);
     return address;
 }
@@ -661,11 +664,18 @@ MALLOW_INTERNAL size_t huge_take_debt(struct huge_set *set) {
     return debt;
 }
 
-MALLOW_INTERNAL void huge_lock_begins(struct huge_set *set) {
+MALLOW_INTERNAL bool huge_lock_begins(struct huge_set *set) {
     os_lock_take(&set->map->lock);
+    const bool begins = !set->os->locks_all;
     __atomic_store_n(&set->os->locks_all, true, __ATOMIC_RELAXED); // read without the lock too
     huge_cache_close_room(&set->cache);
     os_lock_drop(&set->map->lock);
+    return begins;
+}
+
+MALLOW_INTERNAL void huge_lock_ends(struct huge_set *set) {
+    __atomic_store_n(&set->os->locks_all, false, __ATOMIC_RELAXED);
+    huge_unconfine(set);
 }
 
 MALLOW_INTERNAL void huge_confine(struct huge_set *set) {

@@ -218,8 +218,11 @@ MALLOW_INTERNAL void huge_settle(struct huge_set *set);
 // Gives all mappings that are late to the cache, or back: one system call each.
 MALLOW_INTERNAL void huge_give_late(struct huge_set *set);
 
-// The program has its memory locked from now on: nothing is mapped that no block needs.
-MALLOW_INTERNAL void huge_lock_begins(struct huge_set *set);
+// The program has its memory locked from now on: nothing is mapped that no block needs. False: it
+// had before.
+MALLOW_INTERNAL bool huge_lock_begins(struct huge_set *set);
+// It has been refused that.
+MALLOW_INTERNAL void huge_lock_ends(struct huge_set *set);
 
 // Address space is limited from now on: none is kept ready. A few system calls.
 MALLOW_INTERNAL void huge_confine(struct huge_set *set);

@@ -7,16 +7,35 @@
 enum {
     GATE_ROUNDS = 1024, // of os_pause, some 50 ms, where a visit takes microseconds
     GATE_FIRST = 48,    // of them: one that lasts longer than 16 looks may have no processor
+    GATE_LONG = 100 * GATE_ROUNDS, // some 5 s: nobody who can go on stays inside for that
 };
 
+// Whether there is no such thread in this memory. A child by vfork, or another that shares its
+// parent's memory, must not take the parent's thread for gone, whose number is none of its own: it
+// would be given blocks in pages that the thread is about to purge. `surely`: where the kernel does
+// not say whose memory it is, it may be the parent's.
+static bool gate_is_left(const struct heap *heap, uint32_t visitor, bool surely) {
+    const pid_t home = heap->shared->os->process_id;
+    const pid_t here = os_process_number();
+    if (!os_thread_is_gone(here, visitor)) {
+        return false;
+    }
+    return home == here || home == 0 || os_thread_is_apart_from(home) ||
+           os_thread_is_gone(home, visitor) || (!surely && !os_thread_is_within(home));
+}
+
 // A child that has been made without our knowledge has its parent's visitor inside.
-MALLOW_INTERNAL MALLOW_COLD void heap_gate_look(struct heap *heap) {
+static void gate_look(struct heap *heap, bool surely) {
     const uint32_t visitor = atomic_load_explicit(&heap->visitor, memory_order_relaxed);
     uint32_t inside = GATE_INSIDE;
-    if (visitor != 0 && os_thread_is_gone(visitor)) {
+    if (visitor != 0 && gate_is_left(heap, visitor, surely)) {
         (void)atomic_compare_exchange_strong_explicit(
             &heap->visit, &inside, GATE_OPEN, memory_order_seq_cst, memory_order_relaxed);
     }
+}
+
+MALLOW_INTERNAL MALLOW_COLD void heap_gate_look(struct heap *heap) {
+    gate_look(heap, true);
 }
 
 MALLOW_INTERNAL MALLOW_NOINLINE bool heap_gate_answer(struct heap *heap) {
@@ -44,7 +63,7 @@ MALLOW_INTERNAL MALLOW_COLD void heap_gate_meet(struct heap *heap) {
     for (unsigned round = GATE_FIRST; !heap_gate_answer(heap); round++) {
         os_pause(round);
         if (unlikely(round % GATE_ROUNDS == GATE_ROUNDS - 1)) {
-            heap_gate_look(heap);
+            gate_look(heap, round < GATE_LONG);
         }
     }
 }

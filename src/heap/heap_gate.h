@@ -48,7 +48,7 @@ MALLOW_INTERNAL bool heap_gate_answer(struct heap *heap);
 MALLOW_INTERNAL void heap_gate_meet(struct heap *heap);
 
 // The thread has seen a visitor inside for long: opens the gate if there is no such thread, as in a
-// child that has been made without our knowledge. One system call.
+// child that has been made without our knowledge. A system call, and up to four in such a child.
 MALLOW_INTERNAL void heap_gate_look(struct heap *heap);
 
 MALLOW_INLINE void heap_gate_enter(struct heap *heap) {

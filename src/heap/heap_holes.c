@@ -76,6 +76,10 @@ MALLOW_INTERNAL void heap_holes_fork_child(struct heap_holes *holes) {
     }
 }
 
+MALLOW_INTERNAL void heap_holes_set_clock(struct heap_holes *holes, uint64_t now_ms) {
+    holes->lead_ms = bits_max(holes->latest_ms, now_ms) - now_ms;
+}
+
 // Room for the arena's first `wanted` slices and some more. Failing that, those beyond are not
 // looked at.
 static void holes_grow_locked(const struct heap_holes *holes, struct arena *arena, size_t wanted) {
@@ -493,7 +497,7 @@ static size_t holes_look_in(struct heap_holes *holes, const struct heap_holes_wa
 static struct heap_holes_way holes_now_locked(struct heap_holes *holes,
                                               const struct heap_holes_way *way) {
     struct heap_holes_way now = *way;
-    now.now_ms = bits_max(way->now_ms, holes->latest_ms);
+    now.now_ms = bits_max(way->now_ms + holes->lead_ms, holes->latest_ms);
     holes->latest_ms = now.now_ms;
     return now;
 }

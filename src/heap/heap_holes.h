@@ -26,6 +26,7 @@ struct heap_holes {
     struct os_lock lock; // around the round and all notes; ranks above the arenas' locks
     uint32_t round;
     uint64_t latest_ms;  // of the looks so far; under lock
+    uint64_t lead_ms;    // of what is noted before the clock; under lock
 };
 
 // What looking at some slabs has come to.
@@ -70,5 +71,9 @@ MALLOW_INTERNAL void heap_holes_forget(struct heap_holes *holes);
 
 // In the child of a fork in which the lock could not be had.
 MALLOW_INTERNAL void heap_holes_fork_child(struct heap_holes *holes);
+
+// In the child of any fork, whose clock may be earlier than its parent's (a time namespace): what
+// has been noted stays before what is to be.
+MALLOW_INTERNAL void heap_holes_set_clock(struct heap_holes *holes, uint64_t now_ms);
 
 #endif

@@ -12,6 +12,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <sys/types.h>
 
 #include "base/compiler.h"
 #include "config.h"
@@ -34,6 +35,8 @@ struct os {
     size_t giant_bytes;              // 0: none
     bool knows_node;                 // a thread's NUMA node is to be had without a system call
     _Atomic(uint32_t) node_pretended; // for tests: the NUMA node that every thread is on, and one
+    pid_t process_id;                // whose memory this is, 0: it has yet to begin; a child by
+                                     // vfork, or a clone that we are not told of, is another
     bool locks_all;                  // the program has its memory locked: all that is mapped has
                                      // its pages at once; relaxed reads
     _Atomic(uint64_t) map_count;     // calls by kind, relaxed

@@ -43,8 +43,8 @@ MALLOW_INTERNAL uint32_t os_thread_number(void) {
     return ~(uint32_t)(clock >> THREAD_CLOCK_SHIFT);
 }
 
-MALLOW_INTERNAL bool os_thread_is_gone(uint32_t thread) {
-    return os_syscall6(SYS_tgkill, os_process_number(), (long)thread, 0, 0, 0, 0) == -ESRCH;
+MALLOW_INTERNAL bool os_thread_is_gone(pid_t process, uint32_t thread) {
+    return os_syscall6(SYS_tgkill, process, (long)thread, 0, 0, 0, 0) == -ESRCH;
 }
 
 MALLOW_INTERNAL void os_thread_await_end(uint32_t thread) {
@@ -218,9 +218,17 @@ MALLOW_INTERNAL bool os_thread_is_only(void) {
     return count != NULL && count[0] == '1' && count[1] == '\n';
 }
 
+// 0: the same memory; 1 to 3: another, by an order of the kernel's; less: it does not say.
+static long thread_compare_memory(pid_t parent) {
+    return os_syscall6(SYS_kcmp, os_process_number(), parent, KCMP_VM, 0, 0, 0);
+}
+
 MALLOW_INTERNAL bool os_thread_is_apart_from(pid_t parent) {
-    // 0: the same; 1 to 3: another, by an order of the kernel's.
-    return os_syscall6(SYS_kcmp, os_process_number(), parent, KCMP_VM, 0, 0, 0) > 0;
+    return thread_compare_memory(parent) > 0;
+}
+
+MALLOW_INTERNAL bool os_thread_is_within(pid_t parent) {
+    return thread_compare_memory(parent) == 0;
 }
 
 MALLOW_INTERNAL bool os_thread_is_asleep(uint32_t thread) {

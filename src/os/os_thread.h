@@ -27,9 +27,8 @@ MALLOW_INTERNAL uint32_t os_thread_number(void);
 // second, and where a filter refuses the question.
 MALLOW_INTERNAL void os_thread_await_end(uint32_t thread);
 
-// Whether no thread of this process has that number; false also where a filter refuses the
-// question.
-MALLOW_INTERNAL bool os_thread_is_gone(uint32_t thread);
+// Whether no thread of a process has that number; false also where a filter refuses the question.
+MALLOW_INTERNAL bool os_thread_is_gone(pid_t process, uint32_t thread);
 
 // What a thread of this process may do, put into one number: its users, groups and capabilities. 0:
 // /proc cannot be read, or is another namespace's. Opens a file; some 20 us.
@@ -46,6 +45,8 @@ MALLOW_INTERNAL bool os_thread_is_only(void);
 // Whether this process, a child of the other one, has memory of its own, not by vfork its parent's;
 // false also where the kernel does not say.
 MALLOW_INTERNAL bool os_thread_is_apart_from(pid_t parent);
+// The other way round: that it has the other one's; false also where the kernel does not say.
+MALLOW_INTERNAL bool os_thread_is_within(pid_t parent);
 
 // Whether a thread of this process is asleep in a system call that it has made itself, not in a
 // signal handler that has interrupted it somewhere: then it is in the middle of nothing else. False

@@ -29,17 +29,24 @@ __attribute__((visibility("default"))) int prctl(int option, ...) {
         values[i] = va_arg(list, unsigned long);
     }
     va_end(list);
-    if (option == PR_SET_NO_NEW_PRIVS || option == PR_SET_SECCOMP) {
-        api_sandbox_begins();
+    const bool sandbox = option == PR_SET_NO_NEW_PRIVS || option == PR_SET_SECCOMP;
+    const bool begins = sandbox && api_sandbox_begins();
+    const int result =
+        (int)syscall(SYS_prctl, option, values[0], values[1], values[2], values[3]);
+    if (begins) {
+        api_sandbox_ends(result == 0);
     }
-    return (int)syscall(SYS_prctl, option, values[0], values[1], values[2], values[3]);
+    return result;
 }
 
 __attribute__((visibility("default"))) int mlockall(int flags) {
-    if ((flags & MCL_ONFAULT) == 0) {
-        api_locking_begins();
+    if ((flags & MCL_ONFAULT) != 0) {
+        return (int)syscall(SYS_mlockall, flags);
     }
-    return (int)syscall(SYS_mlockall, flags);
+    const struct api_locking locking = api_locking_begins();
+    const int result = (int)syscall(SYS_mlockall, flags);
+    api_locking_ends(locking, result == 0);
+    return result;
 }
 
 void mallow_parting_begins(void) {
@@ -64,6 +71,11 @@ __attribute__((visibility("default"))) int setns(int fd, int kind) {
     return result;
 }
 
+// Whether the kernel, by the limits that it goes by, is going to refuse this one. `now`: those.
+static bool sandbox_is_refused(const struct rlimit *limit, const struct rlimit *now) {
+    return limit->rlim_cur > limit->rlim_max || limit->rlim_max > now->rlim_max;
+}
+
 // Not in line: libc declares that setrlimit is never given NULL, so that gcc would leave out to
 // look; the kernel takes NULL for "as it is".
 static MALLOW_NOINLINE int sandbox_limit(pid_t process, unsigned resource,
@@ -74,12 +86,22 @@ static MALLOW_NOINLINE int sandbox_limit(pid_t process, unsigned resource,
         return (int)syscall(SYS_prlimit64, process, resource, limit, before);
     }
     const rlim_t wanted = limit->rlim_cur; // `before` may be the same
-    if (is_space && wanted != RLIM_INFINITY) {
+    const bool confines = is_space && wanted != RLIM_INFINITY;
+    struct rlimit now = {0, 0};
+    // What is given up first does not all come back. Who raises the hard limit may be refused, and
+    // has it given up late.
+    const bool begins = confines &&
+                        syscall(SYS_prlimit64, 0, resource, NULL, &now) == 0 &&
+                        !sandbox_is_refused(limit, &now);
+    if (begins) {
         api_confinement_begins(wanted);
     }
     const int result = (int)syscall(SYS_prlimit64, process, resource, limit, before);
-    if (result == 0) {
-        api_confinement_ends(is_space ? wanted : 0);
+    if (result == 0 && confines && !begins) {
+        api_confinement_begins(wanted);
+    }
+    if (result == 0 || begins) {
+        api_confinement_ends(!is_space ? 0 : result == 0 ? wanted : now.rlim_cur);
     }
     return result;
 }

@@ -18,14 +18,14 @@ enum {
 #define WORKER_LIMIT_BYTES_MIN ((size_t)1 << 30)
 
 MALLOW_INTERNAL void worker_begin(struct worker *worker) {
-    worker->process_id = os_process_number();
+    worker->os->process_id = os_process_number();
     worker_adjust_trim(worker);
 }
 
 MALLOW_INTERNAL void worker_adjust_trim(struct worker *worker) {
     const bool may_be = atomic_load_explicit(&worker->wanted, memory_order_relaxed) &&
                         atomic_load_explicit(&worker->retry_ms, memory_order_relaxed) == 0 &&
-                        !worker_is_barred(worker) && worker->process_id != 0;
+                        !worker_is_barred(worker) && worker->os->process_id != 0;
     const bool lifted = may_be && atomic_load_explicit(&worker->lifts_trim, memory_order_relaxed);
     __atomic_store_n(&worker->arenas->trim_lifted, lifted, __ATOMIC_RELAXED);
     __atomic_store_n(&worker->huges->alone, !may_be, __ATOMIC_RELAXED);
@@ -102,7 +102,7 @@ static bool worker_is_needless(struct worker *worker) {
 
 // The program has given up rights, or got others: the next thread has them, too.
 static bool worker_has_other_rights(const struct worker *worker) {
-    return os_thread_rights((uint32_t)worker->process_id) != worker->rights;
+    return os_thread_rights((uint32_t)worker->os->process_id) != worker->rights;
 }
 
 // Has looked, and given back what is idle; the thread's time is over if true.
@@ -134,7 +134,7 @@ static void worker_main(void *argument) {
         (void)worker_leave(worker, true);
         return;
     }
-    if (process_id != worker->process_id) {
+    if (process_id != worker->os->process_id) {
         // A child by vfork has begun it: it must hold no lock when that child ends.
         atomic_store_explicit(&worker->retry_ms, worker_thread_ms() + WORKER_RETRY_FIRST_MS,
                               memory_order_relaxed);
@@ -175,7 +175,7 @@ static void worker_main(void *argument) {
 static bool worker_may_start(const struct worker *worker) {
     const uint64_t retry_ms = atomic_load_explicit(&worker->retry_ms, memory_order_relaxed);
     return atomic_load_explicit(&worker->wanted, memory_order_relaxed) &&
-           !worker_is_barred(worker) && worker->process_id != 0 &&
+           !worker_is_barred(worker) && worker->os->process_id != 0 &&
            (retry_ms == 0 || worker_now_ms() >= retry_ms);
 }
 
@@ -222,17 +222,14 @@ MALLOW_INTERNAL void worker_poll(struct worker *worker, bool may_step) {
 
 // In a child by vfork, say: the thread is its parent's.
 static bool worker_is_anothers(const struct worker *worker) {
-    return worker->process_id != 0 && worker->process_id != os_process_number();
+    return worker->os->process_id != 0 && worker->os->process_id != os_process_number();
 }
 
-MALLOW_INTERNAL void worker_stop(struct worker *worker, bool for_good) {
+MALLOW_INTERNAL void worker_stop(struct worker *worker) {
     if (worker_is_anothers(worker)) {
         return;
     }
     os_lock_take(&worker->lock);
-    if (for_good) {
-        worker_bar(worker);
-    }
     const bool runs = worker_is_running(worker);
     if (runs) {
         atomic_store_explicit(&worker->state, WORKER_STOPPING, memory_order_release);
@@ -253,13 +250,15 @@ MALLOW_INTERNAL void worker_stop(struct worker *worker, bool for_good) {
     }
 }
 
-MALLOW_INTERNAL void worker_part(struct worker *worker) {
-    if (!worker_is_anothers(worker)) {
-        os_lock_take(&worker->lock);
-        worker->parting_count++;
-        os_lock_drop(&worker->lock);
-        worker_stop(worker, false);
+MALLOW_INTERNAL bool worker_part(struct worker *worker) {
+    if (worker_is_anothers(worker)) {
+        return false;
     }
+    os_lock_take(&worker->lock);
+    worker->parting_count++;
+    os_lock_drop(&worker->lock);
+    worker_stop(worker);
+    return true;
 }
 
 MALLOW_INTERNAL void worker_rejoin(struct worker *worker) {
@@ -274,7 +273,7 @@ MALLOW_INTERNAL void worker_rejoin(struct worker *worker) {
 MALLOW_INTERNAL void worker_keep(struct worker *worker, bool keeps) {
     atomic_store_explicit(&worker->keeps, keeps, memory_order_relaxed);
     if (keeps) {
-        worker_stop(worker, false);
+        worker_stop(worker);
     }
 }
 
@@ -292,6 +291,7 @@ MALLOW_INTERNAL void worker_fork_child(struct worker *worker) {
     if (!os_lock_is_mine(&worker->holes.lock)) { // not waited for: its table may be half changed
         heap_holes_fork_child(&worker->holes);
     }
+    heap_holes_set_clock(&worker->holes, worker_now_ms());
     os_lock_renew(&worker->holes.lock);
     os_lock_renew(&worker->lock);
     os_bare_fork_child(&worker->bare);
@@ -306,8 +306,8 @@ MALLOW_INTERNAL void worker_fork_child(struct worker *worker) {
     // A child that soon executes another program needs none: the next free that adds to what is
     // kept raises it.
     atomic_store_explicit(&worker->os->work, 0, memory_order_relaxed);
-    if (worker->process_id != 0) { // else this is a constructor's fork, before ours has run
-        worker->process_id = os_process_number();
+    if (worker->os->process_id != 0) { // else this is a constructor's fork, before ours has run
+        worker->os->process_id = os_process_number();
     }
     worker_adjust_trim(worker);
 }

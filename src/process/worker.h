@@ -62,7 +62,6 @@ struct worker {
     _Atomic(bool) keeps;            // the program wants free memory kept: nothing is done
     _Atomic(uint8_t) barred;        // enum worker_bar
     _Atomic(uint32_t) number;       // the kernel's, of the last one; 0: it is known to be gone
-    pid_t process_id;               // the process that may create it: not a child by vfork
     unsigned parting_count;         // calls during which there must be none; under the lock
     uint64_t rights;                // of the thread, as os_thread_rights tells
     _Atomic(uint64_t) retry_ms;     // none could be had: not again before this time
@@ -93,14 +92,14 @@ MALLOW_INTERNAL void worker_adjust_trim(struct worker *worker);
 // else does a step of its work (one) if the call may step. errno is kept.
 MALLOW_INTERNAL void worker_poll(struct worker *worker, bool may_step);
 
-// Ends the thread, if it exists, and waits for its end; none is created until the next poll, or
-// never again if `for_good`. Waits for what it is at: some 10 us, or a millisecond where growth has
-// huge pages ahead. Nothing in a child by vfork.
-MALLOW_INTERNAL void worker_stop(struct worker *worker, bool for_good);
+// Ends the thread, if it exists, and waits for its end; none is created until the next poll. Waits
+// for what it is at: some 10 us, or a millisecond where growth has huge pages ahead. Nothing in a
+// child by vfork.
+MALLOW_INTERNAL void worker_stop(struct worker *worker);
 
 // The same until worker_rejoin: for a call that is to find the process without it, or that changes
-// what threads may do.
-MALLOW_INTERNAL void worker_part(struct worker *worker);
+// what threads may do. False, and nothing done, in a child by vfork.
+MALLOW_INTERNAL bool worker_part(struct worker *worker);
 MALLOW_INTERNAL void worker_rejoin(struct worker *worker);
 
 // `keeps`: from now on nothing is given back for being idle, by the thread or by steps; else it is

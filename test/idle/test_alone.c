@@ -4,12 +4,13 @@
 // thread of ours does not stand in the way.
 //
 //   idle_alone idle|locked|single|unshare|setns|often|files|cancelled|end|forks|vfork|rights|rights_late|interrupted|
-//              namesake|numbers|pinned|lifted|lifted_data
+//              namesake|numbers|pinned|lifted|lifted_data|refused|clock
 #include "idle.h"
 
 #include <dirent.h>
 #include <fcntl.h>
 #include <grp.h>
+#include <linux/seccomp.h>
 #include <sched.h>
 #include <signal.h>
 #include <stdlib.h>
@@ -172,6 +173,55 @@ static void be_confined_for_a_while(int resource)
     CHECK(prlimit(0, resource, &lifted, &lifted) == 0, "prlimit");
     have_a_thread();
     be_idle();
+}
+
+// What the kernel refuses ends nothing: address space is as it was, and memory comes back as before.
+static void be_refused(void)
+{
+    const struct rlimit wrong = {8192, 4096};
+    const size_t before = process_status_kib("VmSize");
+    CHECK(setrlimit(RLIMIT_AS, &wrong) == -1 && errno == EINVAL, "setrlimit: errno %d", errno);
+    CHECK(prctl(PR_SET_NO_NEW_PRIVS, 0, 0, 0, 0) == -1 && errno == EINVAL, "prctl: errno %d", errno);
+    CHECK(prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, NULL) == -1 && errno == EFAULT, "a filter: errno %d", errno);
+    CHECK(mlockall(0x100) == -1 && errno == EINVAL, "mlockall: errno %d", errno);
+    const size_t now = process_status_kib("VmSize");
+    CHECK(now + MIB >= before, "%zu KiB of addresses, %zu now", before, now);
+    have_a_thread();
+    be_idle();
+}
+
+static void get_holes_back(void)
+{
+    enum { COUNT = 200000, SIZE = 200, KEEP = 64 };
+    struct load load;
+    struct chance chance = {7};
+    load_fill(&load, COUNT, SIZE);
+    load_thin_out(&load, KEEP, &chance);
+    const size_t full = process_rss_kib();
+    CHECK(wait_for_rss(full - full / 3, 8000 * (uint64_t)PATIENCE), "%zu KiB with holes, %zu now", full,
+          process_rss_kib());
+    load_free(&load);
+}
+
+// Of a child's clock it may be earlier than when its parent looked last.
+static void have_an_earlier_clock(void)
+{
+    char text[64];
+    struct timespec now;
+    get_holes_back();
+    CHECK(clock_gettime(CLOCK_MONOTONIC, &now) == 0, "clock_gettime");
+    const int length = snprintf(text, sizeof text, "monotonic -%lld 0\n", (long long)now.tv_sec / 2);
+    const int offsets = open("/proc/self/timens_offsets", O_WRONLY | O_CLOEXEC);
+    if (now.tv_sec < 60 || offsets < 0 || unshare(CLONE_NEWTIME) != 0 || write(offsets, text, (size_t)length) != length) {
+        exit(77);
+    }
+    const pid_t child = fork();
+    if (child == 0) {
+        get_holes_back();
+        _exit(0);
+    }
+    int status = 1;
+    CHECK(child > 0 && waitpid(child, &status, 0) == child && status == 0, "the child: %x", (unsigned)status);
 }
 
 // What libc leaves out in a program of one thread it goes on leaving out.
@@ -484,6 +534,10 @@ int main(int count, char **arguments)
         be_confined_for_a_while(RLIMIT_AS);
     } else if (strcmp(what, "lifted_data") == 0) {
         be_confined_for_a_while(RLIMIT_DATA);
+    } else if (strcmp(what, "refused") == 0) {
+        be_refused();
+    } else if (strcmp(what, "clock") == 0) {
+        have_an_earlier_clock();
     } else if (strcmp(what, "single") == 0) {
         be_single();
     } else if (strcmp(what, "forks") == 0) {

@@ -24,7 +24,7 @@ if(NOT MALLOW_SANITIZE)
     endforeach()
     mallow_program(idle_alone idle/test_alone.c idle/idle.c)
     foreach(what idle locked single unshare setns often files cancelled end forks vfork rights
-        change_rights interrupted namesake numbers pinned lifted lifted_data)
+        change_rights interrupted namesake numbers pinned lifted lifted_data refused clock)
         mallow_add(idle.alone_${what} "check;plain;native" idle_alone ${what})
         set_tests_properties(idle.alone_${what} PROPERTIES ENVIRONMENT "${preload}")
     endforeach()

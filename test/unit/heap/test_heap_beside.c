@@ -3,7 +3,11 @@
 // and it is a block like others.
 #include "heap/heap_gate.h"
 
+#include <sys/wait.h>
+#include <unistd.h>
+
 #include "heap_world.h"
+#include "os/os_thread.h"
 
 static struct heap_world world;
 static struct heap *heap;
@@ -105,6 +109,33 @@ CASE(a_visitor_who_is_gone_is_noticed_in_time) {
                      HEAP_BLOCK_SLAB);
 }
 
+static void expect_gate_after_look(pid_t child, enum heap_gate expected) {
+    int status = 0;
+    assert_true(child > 0 && waitpid(child, &status, 0) == child && WIFEXITED(status));
+    assert_int_equal(WEXITSTATUS(status), expected);
+}
+
+// Its number is none of the child's own threads; but in one memory it goes on with its visit.
+CASE(a_child_that_shares_the_memory_does_not_take_its_parents_visitor_for_gone) {
+    visitor_enters();
+    world.arena.os.process_id = getpid();
+    atomic_store(&heap->visitor, os_thread_number());
+    const pid_t sharing = vfork();
+    if (sharing == 0) {
+        heap_gate_look(heap);
+        _exit((int)atomic_load(&heap->visit));
+    }
+    expect_gate_after_look(sharing, GATE_INSIDE);
+    const pid_t apart = fork();
+    if (apart == 0) {
+        const bool known = os_thread_is_apart_from(world.arena.os.process_id);
+        heap_gate_look(heap);
+        _exit(known ? (int)atomic_load(&heap->visit) : GATE_OPEN);
+    }
+    expect_gate_after_look(apart, GATE_OPEN);
+    visitor_leaves();
+}
+
 CASE(what_others_have_freed_is_collected_later) {
     const uintptr_t block = heap_allocate_aligned(heap, 2048, 16, false);
     heap_world_free_elsewhere(&world, block);
@@ -124,6 +155,7 @@ int main(void) {
         BESIDE_CASE(so_it_is_where_classes_share_slabs),
         BESIDE_CASE(of_one_visit_there_are_not_many_with_slices_of_their_own),
         BESIDE_CASE(a_visitor_who_is_gone_is_noticed_in_time),
+        BESIDE_CASE(a_child_that_shares_the_memory_does_not_take_its_parents_visitor_for_gone),
         BESIDE_CASE(what_others_have_freed_is_collected_later),
     };
     return cmocka_run_group_tests(cases, NULL, NULL);

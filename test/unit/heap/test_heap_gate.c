@@ -7,10 +7,13 @@
 #include "../unit.h"
 #include "os/os_thread.h"
 
-static struct heap heap; // only the gate's fields are used; its state is OWNED
+static struct os os;
+static struct heap_shared shared = {.os = &os};
+static struct heap heap; // only the gate's fields are used besides; its state is OWNED
 
 static void begin(void) {
     memset(&heap, 0, sizeof heap);
+    heap.shared = &shared;
 }
 
 CASE(nobody_enters_who_has_not_asked) {

@@ -196,12 +196,13 @@ CASE(it_starts_stops_when_told_and_starts_again_but_not_for_good) {
     os_raise_work(worker.os);
     worker_poll(&worker, true);
     assert_true(worker_is_running(&worker) && !worker_is_absent(&worker));
-    worker_stop(&worker, false);
+    worker_stop(&worker);
     assert_int_equal(atomic_load(&worker.state), WORKER_NONE);
     assert_true(worker_is_absent(&worker));
     worker_poll(&worker, true);
     assert_true(worker_is_running(&worker)); // again
-    worker_stop(&worker, true);
+    worker_bar(&worker);
+    worker_stop(&worker);
     worker_poll(&worker, true);
     assert_int_equal(atomic_load(&worker.state), WORKER_NONE); // and never more
     assert_int_equal(atomic_load(&worker.start_count), 2);
@@ -220,7 +221,7 @@ CASE(while_the_program_parts_there_is_none) {
     worker_rejoin(&worker);
     worker_poll(&worker, true);
     assert_true(worker_is_running(&worker));
-    worker_stop(&worker, true);
+    worker_stop(&worker);
 }
 
 // As after the end of a child by vfork that had begun it.
@@ -231,7 +232,7 @@ CASE(one_that_is_gone_without_a_word_is_followed_by_another) {
     atomic_store(&worker.state, WORKER_RUNNING);
     worker_poll(&worker, true);
     assert_false(worker_is_absent(&worker));
-    worker_stop(&worker, true);
+    worker_stop(&worker);
 }
 
 // Free memory is not given back as it is freed if a thread is to come and do so.
@@ -242,7 +243,7 @@ CASE(the_limit_of_what_is_kept_holds_where_no_thread_is_to_be_had) {
     assert_false(worker.arenas->trim_lifted); // the process has yet to begin
     worker_begin(&worker);
     assert_true(worker.arenas->trim_lifted);
-    worker_stop(&worker, true);
+    worker_bar(&worker);
     assert_false(worker.arenas->trim_lifted);
 }
 
