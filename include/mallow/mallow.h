@@ -165,8 +165,8 @@ MW_API size_t mw_malloc_size(const void *block) MW_ADDRESS(1);
 MW_API size_t mw_malloc_usable_size(const void *block) MW_ADDRESS(1);
 
 // The usable size that mw_malloc(size) would give, or of sizes up to 1,024 bytes and of 8 to 64 KiB,
-// where many threads have allocated, the least that it would; `size` itself where that allocation
-// must fail.
+// where many threads have allocated, the least that it would; `size` itself beyond PTRDIFF_MAX, and
+// in realtime mode beyond 1 MiB, where that allocation must fail.
 MW_API size_t mw_good_size(size_t size);
 MW_API size_t mw_malloc_good_size(size_t size);
 
@@ -223,7 +223,7 @@ MW_API MW_MUST_USE MW_SIZE(2, 3) void *mw_new_reallocn(void *block, size_t count
 
 // Gives free memory back to the operating system now; returns the bytes released. `force` also
 // gives back what this thread keeps for quick reuse. Enters the kernel; takes the internal locks in
-// turn.
+// turn. Where there are other threads, and something to gain, it sleeps twice for 15 ms.
 MW_API size_t mw_collect(bool force);
 
 // The version as major * 10000 + minor * 100 + patch, and as text with the build's commit.

@@ -25,8 +25,10 @@ size_t mw_good_size(size_t size) {
     if (size <= MALLOW_SLAB_BYTES_MAX) {
         return size_class_bytes(size_class_of(size));
     }
-    const size_t bytes = bits_align_up(size, api_page_bytes()); // 0 beyond the last page
-    return bytes - 1 < (size_t)PTRDIFF_MAX ? bytes : size;
+    const struct process *const process = process_ready();
+    const size_t most = process->os.sealed ? process->shared.large_bytes_max : (size_t)PTRDIFF_MAX;
+    const size_t bytes = bits_align_up(size, process->os.page_bytes); // 0 beyond the last page
+    return bytes - 1 < most ? bytes : size;
 }
 
 size_t mw_malloc_good_size(size_t size) {

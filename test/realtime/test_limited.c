@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: MIT
 // MALLOW_MODE=realtime with a hard limit below the reserve: what is taken at start stays below it, is
-// most of it, and can be used up. The limit is 24 MiB, the reserve 64 (tests.cmake).
+// most of it, and can be used up; there is no block above 1 MiB, and no good size is said for one. The
+// limit is 24 MiB, the reserve 64 (tests.cmake).
 #include "../support/check.h"
 
 #include <mallow/limit.h>
+#include <mallow/mallow.h>
 #include <mallow/observe.h>
 
 int main(void)
@@ -12,6 +14,8 @@ int main(void)
     size_t bytes = 0;
     CHECK(mw_limits_get(&limits) && limits.limit_bytes == 24 * MIB, "limit");
     CHECK(limits.held_bytes <= limits.limit_bytes, "%zu held at start", (size_t)limits.held_bytes);
+    CHECK(mw_good_size(MIB) == MIB && mw_good_size(MIB + 1) == MIB + 1 && mw_malloc(MIB + 1) == NULL, "above a MiB");
+    CHECK(mw_good_size(MIB - 1) == MIB, "below a MiB");
     while (mw_malloc(1000) != NULL) {
         bytes += 1000;
     }
