@@ -253,9 +253,9 @@ static void thin_drop(struct thin_set *set, struct thin_slice *slice, unsigned i
     if (atomic_fetch_sub_explicit(&slice->live_count[index], 1, memory_order_acq_rel) != 1) {
         return;
     }
-    os_lock_take(&set->lock);
+    os_lock_take_here(&set->lock);
     thin_free_units_locked(set, slice, ((UINT64_C(1) << count) - 1) << index, late);
-    os_lock_drop(&set->lock);
+    os_lock_drop_here(&set->lock);
 }
 
 MALLOW_INTERNAL void thin_close(struct thin_set *set, struct thin_unit *unit) {

@@ -13,15 +13,20 @@ enum {
 // Whether there is no such thread in this memory. A child by vfork, or another that shares its
 // parent's memory, must not take the parent's thread for gone, whose number is none of its own: it
 // would be given blocks in pages that the thread is about to purge. `surely`: where the kernel does
-// not say whose memory it is, it may be the parent's.
+// not say whose memory it is, or knows nobody of that number (from another namespace), it may be
+// the parent's.
 static bool gate_is_left(const struct heap *heap, uint32_t visitor, bool surely) {
     const pid_t home = heap->shared->os->process_id;
     const pid_t here = os_process_number();
     if (!os_thread_is_gone(here, visitor)) {
         return false;
     }
-    return home == here || home == 0 || os_thread_is_apart_from(home) ||
-           os_thread_is_gone(home, visitor) || (!surely && !os_thread_is_within(home));
+    if (home == here || home == 0 || os_thread_is_apart_from(home)) {
+        return true;
+    }
+    return os_thread_is_gone(home, (uint32_t)home) ? !surely
+                                                   : os_thread_is_gone(home, visitor) ||
+                                                         (!surely && !os_thread_is_within(home));
 }
 
 // A child that has been made without our knowledge has its parent's visitor inside.
