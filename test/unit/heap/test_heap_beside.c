@@ -109,30 +109,33 @@ CASE(a_visitor_who_is_gone_is_noticed_in_time) {
                      HEAP_BLOCK_SLAB);
 }
 
-static void expect_gate_after_look(pid_t child, enum heap_gate expected) {
+static int gate_after_look_in(pid_t child) {
     int status = 0;
     assert_true(child > 0 && waitpid(child, &status, 0) == child && WIFEXITED(status));
-    assert_int_equal(WEXITSTATUS(status), expected);
+    return WEXITSTATUS(status);
 }
 
 // Its number is none of the child's own threads; but in one memory it goes on with its visit.
 CASE(a_child_that_shares_the_memory_does_not_take_its_parents_visitor_for_gone) {
+    static volatile bool is_seen;
     visitor_enters();
     world.arena.os.process_id = getpid();
     atomic_store(&heap->visitor, os_thread_number());
     const pid_t sharing = vfork();
     if (sharing == 0) {
+        is_seen = true;
         heap_gate_look(heap);
         _exit((int)atomic_load(&heap->visit));
     }
-    expect_gate_after_look(sharing, GATE_INSIDE);
+    const int gate = gate_after_look_in(sharing);
+    assert_true(!is_seen || gate == GATE_INSIDE); // a sanitizer or an emulator makes a fork of it
     const pid_t apart = fork();
     if (apart == 0) {
         const bool known = os_thread_is_apart_from(world.arena.os.process_id);
         heap_gate_look(heap);
         _exit(known ? (int)atomic_load(&heap->visit) : GATE_OPEN);
     }
-    expect_gate_after_look(apart, GATE_OPEN);
+    assert_int_equal(gate_after_look_in(apart), GATE_OPEN);
     visitor_leaves();
 }
 
