@@ -223,7 +223,7 @@ MW_API MW_MUST_USE MW_SIZE(2, 3) void *mw_new_reallocn(void *block, size_t count
 
 // Gives free memory back to the operating system now; returns the bytes released. `force` also
 // gives back what this thread keeps for quick reuse. Enters the kernel; takes the internal locks in
-// turn. Where there are other threads, and something to gain, it sleeps twice for 15 ms.
+// turn. Where there are other threads, and something to gain, it sleeps up to twice, 15 ms each.
 MW_API size_t mw_collect(bool force);
 
 // The version as major * 10000 + minor * 100 + patch, and as text with the build's commit.

@@ -635,7 +635,7 @@ MALLOW_INTERNAL uintptr_t huge_resize_charged(struct huge_set *set, struct huge 
         huge->age = (struct arena_age){0, 0, 0, 0};
     }
     // Where the kernel has refused, a new block follows, and settles what has been charged here.
-    if (address != 0 || !set->refused || os_charge_is_capped(&set->os->charge)) {
+    if (address != 0 || !may_move || !set->refused || os_charge_is_capped(&set->os->charge)) {
         (void)address_map_stock_locked(set->map, false);
         huge_settle_charge_locked(set);
     }

@@ -24,9 +24,7 @@ static bool gate_is_left(const struct heap *heap, uint32_t visitor, bool surely)
     if (home == here || home == 0 || os_thread_is_apart_from(home)) {
         return true;
     }
-    return os_thread_is_gone(home, (uint32_t)home) ? !surely
-                                                   : os_thread_is_gone(home, visitor) ||
-                                                         (!surely && !os_thread_is_within(home));
+    return os_thread_is_within(home) ? os_thread_is_gone(home, visitor) : !surely;
 }
 
 // A child that has been made without our knowledge has its parent's visitor inside.
