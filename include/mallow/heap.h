@@ -73,7 +73,8 @@ struct mw_heap;
 
 // Makes a heap; *heap is NULL on failure, and nothing is kept (but a few pages of tables that were
 // locked by then, and serve other heaps, stay so). A handful of system calls and a few
-// short locks, for one that grows mostly none; before 16 MiB or more are brought in, files of /proc
+// short locks, for one that grows mostly none; with a reserve, a look at what is left of each heap
+// that has ended with a smaller one; before 16 MiB or more are brought in, files of /proc
 // and of the cgroup are read, to see whether so much is free. Any thread.
 MW_API enum mw_heap_status mw_heap_create(const struct mw_heap_config *config, struct mw_heap **heap);
 

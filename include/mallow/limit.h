@@ -57,6 +57,10 @@ typedef void (*mw_shed_function)(const struct mw_shed_request *request, void *ar
 // hold while it allocates: try the lock, and return if it is taken. Above the soft limit a round
 // comes at once and again each time that a 32nd of it, and 1 MiB, more is held; under pressure at
 // most ten times a second.
+// Compilers take it that malloc, calloc, realloc and new change no variable of the program. What the
+// function changes (the head of a list, a count) must therefore be volatile, or read anew under the
+// lock that the function tries, or the code that reads it around an allocation calls mw_malloc and
+// its kin, of which compilers know nothing. -fno-builtin is not enough.
 // 0, EINVAL (no function), EEXIST (this pair is registered) or ENOSPC (16 are). errno is kept.
 MW_API int mw_shed_register(mw_shed_function function, void *argument);
 
@@ -78,8 +82,8 @@ typedef void (*mw_heartbeat_function)(bool force, uint64_t beat, void *argument)
 // same order have it called at the same ones, as long as nothing is given back for lying idle; after
 // mallopt(M_TRIM_THRESHOLD, -1) that is always so, otherwise what has been given back in between may
 // bring a call forward or put it off. A thread that exists already and is not the calling one hears of
-// it when its heap next grows. It runs as a function of mw_shed_register does, but on several threads
-// at once if they allocate; what it allocates itself does not call it. Heaps of mallow/heap.h call it
+// it when its heap next grows. It runs as a function of mw_shed_register does (so what it changes is
+// not to be read around a plain malloc), but on several threads at once if they allocate; what it allocates itself does not call it. Heaps of mallow/heap.h call it
 // as they grow, those with a reserve never. Without one, no call costs more.
 // 0, EINVAL (no function) or EEXIST (there is one, or one is being taken off). errno is kept.
 MW_API int mw_heartbeat_register(mw_heartbeat_function function, void *argument);

@@ -13,7 +13,7 @@
 //   - leaves errno alone on success.
 // A pointer passed in must be NULL or a live block of this allocator. Anything else (freed,
 // interior, misaligned or foreign) is recognised exactly and stops the program with one line on
-// stderr.
+// stderr; but a resize to a size or an alignment that no block can have fails before it looks.
 #ifndef MALLOW_MALLOW_H
 #define MALLOW_MALLOW_H
 
@@ -73,7 +73,8 @@ MW_API MW_MUST_USE MW_MALLOC MW_SIZE(1) void *mw_zalloc(size_t size);
 // minimal block (it does not free).
 MW_API MW_MUST_USE MW_SIZE(2) void *mw_realloc(void *block, size_t size);
 
-// Frees `block`; NULL does nothing. Keeps errno. One atomic operation if another thread owns it.
+// Frees `block`; NULL does nothing. Keeps errno. If another thread owns it, mostly one atomic
+// operation (of blocks above 64 KiB, and where a slab is handed on, some ten).
 MW_API void mw_free(void *block);
 
 // As mw_free; states the size that was asked for, which is checked: a size larger than the block

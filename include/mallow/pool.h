@@ -248,7 +248,8 @@ MW_API size_t mw_pool_usable_size(const struct mw_pool *pool, const void *block)
 MW_API enum mw_pool_status mw_pool_find(const struct mw_pool *pool, const void *pointer, size_t *class_index)
     MW_ADDRESS(2);
 
-// True iff the address lies in memory of this pool, bookkeeping and blocks. ANY THREAD, but not
+// True iff the address lies in this pool's bookkeeping or among its blocks, not in what its memory
+// has left over behind the last one. ANY THREAD, but not
 // beside mw_pool_attach (nor is mw_pool_free_remote).
 MW_API bool mw_pool_owns(const struct mw_pool *pool, const void *pointer) MW_ADDRESS(2);
 

@@ -205,8 +205,8 @@ static MALLOW_COLD void *api_heap_exhausted(struct heap_own *own, size_t size, s
     struct process *const process = process_ready();
     const _Atomic(uint64_t) *const refusals = &own->allowance.refused_count;
     const uint64_t before = api_heap_read(refusals);
-    // What is more than all that is held cannot be made room for.
-    const bool shed = by_heap ? size <= api_heap_read(&own->allowance.held_bytes) &&
+    // No room can be made for more than the limit.
+    const bool shed = by_heap ? size <= api_heap_read(&own->allowance.caps[OS_CHARGE_HARD]) &&
                                     api_heap_shed(own, MALLOW_SHED_REFUSED, size)
                               : process_shed_for(process, size);
     if (shed) {

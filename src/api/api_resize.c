@@ -33,8 +33,13 @@ MALLOW_INLINE void *resize_keep(struct process *process, const struct heap_block
     case HEAP_BLOCK_THIN:
         return resize_is_worth_keeping(found->usable_bytes, size) ? block : NULL;
     case HEAP_BLOCK_LARGE: // it fills the better part of a slice, or moves to a slab
-        return size > MALLOW_SLICE_BYTES / 2 &&
-                       (size <= process->shared.large_bytes_max || size <= found->usable_bytes) &&
+        if (size <= MALLOW_SLICE_BYTES / 2) { // unless it has slices in place of a slab's block
+            return found->usable_bytes <= MALLOW_SLICE_BYTES / 2 &&
+                           resize_is_worth_keeping(found->usable_bytes, size)
+                       ? block
+                       : NULL;
+        }
+        return (size <= process->shared.large_bytes_max || size <= found->usable_bytes) &&
                        !heap_is_large_fixed(&process->shared, found->slab, size) &&
                        heap_resize_in_place(&process->shared, found, size)
                    ? block

@@ -118,8 +118,8 @@ MALLOW_INTERNAL MALLOW_NOINLINE void heap_seat_guest(struct heap *heap, unsigned
     queue_set_direct(heap, class_index, slab);
 }
 
-static MALLOW_NOINLINE void queue_set_small_place(struct heap *heap, unsigned class_index,
-                                                  struct slab *slab) {
+MALLOW_INLINE void queue_set_small_place(struct heap *heap, unsigned class_index,
+                                         struct slab *slab) {
     queue_lead(heap, class_index, slab);
     struct heap_resting *const resting = __atomic_load_n(&heap->resting, __ATOMIC_RELAXED);
     if (unlikely(resting != NULL)) {

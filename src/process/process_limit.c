@@ -256,7 +256,12 @@ MALLOW_INTERNAL bool process_attend(struct process *process) {
 MALLOW_INTERNAL bool process_shed_for(struct process *process, size_t wanted_bytes) {
     const uint64_t held =
         atomic_load_explicit(&process->os.charge.held_bytes, memory_order_relaxed);
-    if (wanted_bytes > held) { // what is more than all that is held cannot be made room for
+    // No room can be made for more than the limit; where there is none, or the kernel's alone, for
+    // more than all that is held.
+    if (atomic_load_explicit(&process->os.charge.caps[OS_CHARGE_HARD], memory_order_relaxed) ==
+                UINT64_MAX
+            ? wanted_bytes > held
+            : !os_charge_can_fit(&process->os, wanted_bytes)) {
         return false;
     }
     const bool beaten = process_beat_run(process, true);

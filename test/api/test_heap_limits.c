@@ -200,7 +200,14 @@ static void a_refusal_is_tried_again_after_shedding(void **state)
     }
     CHECK(cache.rounds[MALLOW_SHED_REFUSED] > 10 && cache.rounds[MALLOW_SHED_SOFT_LIMIT] == 0, "rounds");
     CHECK(stats_of(cache.heap).refused_count <= cache.rounds[MALLOW_SHED_REFUSED], "those within rounds alone");
-    const unsigned before = cache.rounds[MALLOW_SHED_REFUSED];
+    unsigned before = cache.rounds[MALLOW_SHED_REFUSED];
+    while (stats_of(cache.heap).held_bytes > 3 * MIB) {
+        mw_heap_free(cache.heap, cache.entries[--cache.count]);
+    }
+    void *const most = mw_heap_malloc(cache.heap, 7 * MIB); // more than is held, and below the limit
+    CHECK(most != NULL && cache.rounds[MALLOW_SHED_REFUSED] == before + 1, "room was made");
+    mw_heap_free(cache.heap, most);
+    before = cache.rounds[MALLOW_SHED_REFUSED];
     CHECK(mw_heap_malloc(cache.heap, 9 * MIB) == NULL && cache.rounds[MALLOW_SHED_REFUSED] == before,
           "what cannot be made room for is not asked for");
     mw_heap_destroy(cache.heap);
