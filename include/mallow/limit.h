@@ -83,7 +83,8 @@ typedef void (*mw_heartbeat_function)(bool force, uint64_t beat, void *argument)
 // mallopt(M_TRIM_THRESHOLD, -1) that is always so, otherwise what has been given back in between may
 // bring a call forward or put it off. A thread that exists already and is not the calling one hears of
 // it when its heap next grows. It runs as a function of mw_shed_register does (so what it changes is
-// not to be read around a plain malloc), but on several threads at once if they allocate; what it allocates itself does not call it. Heaps of mallow/heap.h call it
+// not to be read around a plain malloc), but on several threads at once if they allocate; what it
+// allocates itself does not call it. Heaps of mallow/heap.h call it
 // as they grow, those with a reserve never. Without one, no call costs more.
 // 0, EINVAL (no function) or EEXIST (there is one, or one is being taken off). errno is kept.
 MW_API int mw_heartbeat_register(mw_heartbeat_function function, void *argument);

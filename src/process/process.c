@@ -137,7 +137,10 @@ static void process_start_memory(struct process *process) {
     process->sources = (struct observe_sources){&process->os, &process->meta, &process->arenas,
                                                 &process->huges, &process->shared};
     process_apply_options(process);
-    os_note_break(&process->os);
+    void *const break_now = sbrk(0);
+    atomic_store_explicit(&process->break_at_start,
+                          break_now == (void *)-1 ? UINTPTR_MAX : (uintptr_t)break_now,
+                          memory_order_relaxed);
     process_start_realtime(process);
 }
 
