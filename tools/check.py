@@ -54,11 +54,12 @@ def arm64(steps, jobs):
         ["cmake", "--build", "--preset", "arm64", "-j", jobs],
     )
     for size in PAGE_SIZES if built else ():
-        environment = {} if size == "4096" else {"QEMU_PAGESIZE": size}
+        usual = size == PAGE_SIZES[0]
+        # What runs by both names runs by one of them on the larger pages.
         steps.run(
             f"arm64 tests, pages of {size}",
-            ["ctest", "--preset", "arm64", "-j", jobs],
-            environment=environment,
+            ["ctest", "--preset", "arm64", "-j", jobs, *([] if usual else ["-E", r"\.libc$"])],
+            environment={} if usual else {"QEMU_PAGESIZE": size},
         )
 
 

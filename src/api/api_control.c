@@ -126,7 +126,7 @@ MALLOW_INTERNAL void api_parting_ends(void) {
 static bool control_owns_memory(const struct process *process) {
     const pid_t id = process->os.process_id;
     return id == os_process_number() ||
-           (id != 0 && !worker_is_barred(&process->worker) && os_thread_is_apart_from(id));
+           (id != 0 && !worker_is_barred_for_good(&process->worker) && os_thread_is_apart_from(id));
 }
 
 MALLOW_INTERNAL void api_confinement_begins(size_t limit) {
@@ -140,7 +140,7 @@ MALLOW_INTERNAL void api_confinement_begins(size_t limit) {
     arena_confine(&process->arenas, limit);
     arena_shorten_secondary(&process->arenas);
     if (process->arenas.primary.header_bytes <= limit / API_HEADER_SHARE ||
-        worker_is_barred(&process->worker)) {
+        worker_is_barred_for_good(&process->worker)) {
         return; // little of it, or a sandbox that may not like a file to be opened
     }
     worker_stop(&process->worker);

@@ -133,9 +133,13 @@ MALLOW_INLINE bool worker_may_afford(const struct worker *worker) {
     return atomic_load_explicit(&worker->barred, memory_order_relaxed) == WORKER_UNAFFORDABLE;
 }
 
-// Whether there will be none any more.
+// Whether there is to be none, for now or for good.
 MALLOW_INLINE bool worker_is_barred(const struct worker *worker) {
     return atomic_load_explicit(&worker->barred, memory_order_relaxed) != WORKER_ALLOWED;
+}
+
+MALLOW_INLINE bool worker_is_barred_for_good(const struct worker *worker) {
+    return atomic_load_explicit(&worker->barred, memory_order_relaxed) == WORKER_BARRED;
 }
 
 MALLOW_INTERNAL void worker_fork_prepare(struct worker *worker, bool hurried);

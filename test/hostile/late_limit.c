@@ -6,7 +6,7 @@
 // A low limit leaves some, too, where the program has one thread; with more it must only do no harm. One of a few
 // megabytes, before the first block, leaves what is not taken by the program and the libraries themselves.
 //
-//   late_limit setrlimit|prlimit|vfork|clone|low|tight|crowd
+//   late_limit setrlimit|prlimit|vfork|clone|low|again|tight|crowd
 #include "../support/check.h"
 
 #include <pthread.h>
@@ -130,14 +130,14 @@ static void *sleeper_main(void *argument)
 }
 
 // With another thread, which may be looking for a header, nothing is moved under its eyes.
-static void expect_no_harm(void)
+static void expect_no_harm(const struct rlimit *first)
 {
     pthread_barrier_t barrier;
     pthread_t thread;
     CHECK(pthread_barrier_init(&barrier, NULL, 2) == 0, "barrier");
     CHECK(pthread_create(&thread, NULL, sleeper_main, &barrier) == 0, "a thread");
     (void)pthread_barrier_wait(&barrier);
-    CHECK(setrlimit(RLIMIT_AS, &low_limit) == 0, "setrlimit");
+    CHECK(setrlimit(RLIMIT_AS, first) == 0, "setrlimit");
     for (size_t i = 0; i < 1000; i++) {
         free(malloc(i * 3000)); // had or not
     }
@@ -187,10 +187,15 @@ int main(int count, char **arguments)
         CHECK(setrlimit(RLIMIT_AS, &low_limit) == 0, "setrlimit");
         expect_room(LOW_WANTED_MIB);
         expect_misuse_caught();
+    } else if (strcmp(how, "again") == 0) {
+        expect_no_harm(&limit); // no room for a thread of the library's either, from now on
+        CHECK(fill(3000000, 60 << 20) >= 60, "within the first limit");
+        CHECK(setrlimit(RLIMIT_AS, &low_limit) == 0, "setrlimit");
+        expect_room(LOW_WANTED_MIB);
     } else if (strcmp(how, "crowd") == 0) {
-        expect_no_harm();
+        expect_no_harm(&low_limit);
     } else {
-        CHECK(strcmp(how, "setrlimit") == 0, "setrlimit, prlimit, vfork, clone, low, tight or crowd");
+        CHECK(strcmp(how, "setrlimit") == 0, "setrlimit, prlimit, vfork, clone, low, again, tight or crowd");
         CHECK(setrlimit(RLIMIT_AS, &limit) == 0, "setrlimit");
         struct rlimit now;
         CHECK(getrlimit(RLIMIT_AS, &now) == 0 && now.rlim_cur == limit.rlim_cur, "not passed on");

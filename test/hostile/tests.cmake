@@ -21,7 +21,7 @@ set_tests_properties(hostile.no_names PROPERTIES ENVIRONMENT MALLOW_NAME_MAPPING
 mallow_add(hostile.no_proc "${hostile}" ${launched} --hide-proc $<TARGET_FILE:steady_load> --ours)
 
 mallow_program(late_limit hostile/late_limit.c)
-foreach(how setrlimit prlimit vfork clone low tight crowd)
+foreach(how setrlimit prlimit vfork clone low again tight crowd)
     mallow_add(hostile.late_limit_${how} "${hostile}" late_limit ${how})
     set_tests_properties(hostile.late_limit_${how} PROPERTIES ENVIRONMENT "${preload}")
 endforeach()
