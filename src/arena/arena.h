@@ -189,6 +189,11 @@ MALLOW_RACY_READ static __attribute__((unused)) bool arena_has_free(const struct
     return set->primary.free_slices != 0;
 }
 
+// Whether it has so many that a slab hardly makes it grow. A hint.
+MALLOW_RACY_READ static __attribute__((unused)) bool arena_has_plenty(const struct arena_set *set) {
+    return set->primary.free_slices >= MALLOW_CHUNK_SLICES / 2;
+}
+
 // Leaves that to a later call, unless so many slices would be late then: moves in a row that open a
 // slab each are as many as there are classes. Such a call gives one span of them, or all. False:
 // there is none, or it is visited.

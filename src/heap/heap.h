@@ -65,6 +65,7 @@ struct heap {
     uint8_t refused;                                // enum heap_refused
     bool attention;                                 // an event of os_charge is due
     bool beating;                                   // its thread is in the program's heartbeat
+    uint8_t apart_count;                            // moves that took slices: heap_is_slab_dear
     struct heap_resting *resting;                   // NULL until a class first rests (heap_rest.h)
     struct reserve *reserve;                        // where all spans come from; NULL: the arenas,
                                                     // without an allowance

@@ -238,6 +238,9 @@ static MALLOW_COLD struct slab *heap_large_around(const struct heap_shared *shar
 
 MALLOW_INTERNAL void heap_report_misuse(const struct heap_shared *shared, uintptr_t address,
                                         const char *call) {
+    if (os_is_in_break(shared->os, address)) {
+        return; // libc's, where nothing of ours lies: no need to go through all huge blocks
+    }
     const struct slab *slab = heap_span_of(shared, address);
     if (slab == NULL) {
         slab = heap_large_around(shared, address);

@@ -602,9 +602,18 @@ MALLOW_INLINE bool heap_has_dear_slabs(const struct heap_shared *shared, size_t 
             (size > MALLOW_SINGLE_SLICE_BLOCK_MAX || !arena_has_free(shared->arenas)));
 }
 
+// One such move in a few makes the slab, if it has little else to do: or a program all of whose
+// blocks have moved would never have one. A block above half a slice wastes less of it.
+enum { HEAP_APART_MOVES = 4 };
+static MALLOW_NOINLINE bool heap_has_had_apart(struct heap *heap, unsigned class_index) {
+    return size_class_bytes(class_index) <= MALLOW_SLICE_BYTES / 2 && !heap_has_posts(heap) &&
+           !heap_is_crowded(heap->shared) && !meta_is_low(heap->shared->meta) &&
+           ++heap->apart_count % HEAP_APART_MOVES == 0;
+}
+
 // Whether a call that makes a heap, or moves a block for which a slab is dear, had better take
 // slices for the block itself than make a slab of them as well: there is none of the class with
-// room. A few such blocks have more address space than they need, of which they touch no more. What
+// room. Such blocks have more address space than they need, of which they touch no more. What
 // others have freed is collected by a cheap move then (heap_collect_late).
 static MALLOW_NOINLINE bool heap_is_slab_dear(struct heap *heap, unsigned class_index,
                                               const struct slab *current) {
@@ -618,8 +627,13 @@ static MALLOW_NOINLINE bool heap_is_slab_dear(struct heap *heap, unsigned class_
         (current != NULL && slab_can_open(current))) {
         return false;
     }
-    if (class_index >= MALLOW_DIRECT_CLASS_COUNT && heap_medium_of(heap) == NULL) {
-        return true; // with a structure to make besides
+    if (class_index >= MALLOW_DIRECT_CLASS_COUNT) {
+        if (arena_has_plenty(heap->shared->arenas) && heap_has_had_apart(heap, class_index)) {
+            return false;
+        }
+        if (heap_medium_of(heap) == NULL) {
+            return true; // with a structure to make besides
+        }
     }
     if (heap_queue_first(heap, class_index) != NULL) {
         return false;

@@ -13,19 +13,19 @@
 // Older headers lack them (Linux 5.6); the numbers are the kernel's interface.
 enum { FATAL_SYS_PIDFD_OPEN = 434, FATAL_SYS_PIDFD_GETFD = 438 };
 
-// To the first thread's stderr where this one has none: ours has no descriptors
-// (os_bare_part_files).
-static MALLOW_COLD void fatal_write(const char *text, size_t length) {
-    const long first = os_process_number();
-    if (os_write(2, text, length) || os_syscall6(SYS_gettid, 0, 0, 0, 0, 0, 0) == first) {
+// To the first thread's stderr where the thread is ours, which has no descriptors
+// (os_bare_part_files). A program's thread makes no call but `write`: a filter may kill it for one.
+static MALLOW_COLD void fatal_write(const char *text, size_t length, bool may_be_ours) {
+    if (os_write(2, text, length) || !may_be_ours) {
         return;
     }
+    const long first = os_process_number();
     const long handle = os_syscall6(FATAL_SYS_PIDFD_OPEN, first, 0, 0, 0, 0, 0);
     const long copy = os_syscall6(FATAL_SYS_PIDFD_GETFD, handle, 2, 0, 0, 0, 0);
     (void)os_write((int)copy, text, length);
 }
 
-// True: this thread has said something of the kind before.
+// True: this thread has said something of the kind before, or is ours, which no signal reaches.
 static MALLOW_COLD bool fatal_say(const char *what, uintptr_t address, const char *detail) {
     char line[400];
     struct format out;
@@ -38,7 +38,7 @@ static MALLOW_COLD bool fatal_say(const char *what, uintptr_t address, const cha
     format_text(&out, detail);
     format_text(&out, " (run under a debugger: the faulty call is on this stack)\n");
     const bool again = os_hush_for_good();
-    fatal_write(line, format_length(&out));
+    fatal_write(line, format_length(&out), again);
     return again;
 }
 

@@ -10,6 +10,7 @@
 #include <sys/prctl.h>
 #include <sys/resource.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "base/bits.h"
 #include "base/compiler.h"
@@ -342,4 +343,14 @@ MALLOW_INTERNAL bool os_hush_for_good(void) {
     uint64_t before = 0;
     (void)os_hold_back(OS_HUSHED | OS_ENDING, &before);
     return (before & OS_ENDING) != 0;
+}
+
+MALLOW_INTERNAL MALLOW_COLD uintptr_t os_break(void) {
+    void *const now = sbrk(0);
+    return now == (void *)-1 ? 0 : (uintptr_t)now;
+}
+
+MALLOW_INTERNAL MALLOW_COLD bool os_is_in_break(const struct os *os, uintptr_t address) {
+    return address >= atomic_load_explicit(&os->break_at_start, memory_order_relaxed) &&
+           address < os_break();
 }

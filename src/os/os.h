@@ -37,6 +37,7 @@ struct os {
     _Atomic(uint32_t) node_pretended; // for tests: the NUMA node that every thread is on, and one
     pid_t process_id;                // whose memory this is, 0: it has yet to begin; a child by
                                      // vfork, or a clone that we are not told of, is another
+    _Atomic(uintptr_t) break_at_start; // where libc's own heap would begin, or a block of it below
     bool locks_all;                  // the program has its memory locked: all that is mapped has
                                      // its pages at once; relaxed reads
     _Atomic(uint64_t) map_count;     // calls by kind, relaxed
@@ -47,6 +48,12 @@ struct os {
     struct os_charge charge;         // what is held, and may be
     _Atomic(uint32_t) work;          // enum os_work
 };
+
+// The program break: libc's malloc takes memory there, we never do. 0: there is none.
+MALLOW_INTERNAL uintptr_t os_break(void);
+
+// Whether an address lies in what it has grown by since. Makes no system call with glibc.
+MALLOW_INTERNAL bool os_is_in_break(const struct os *os, uintptr_t address);
 
 // What is worth looking after: so much free memory is kept, or memory in use has grown so much.
 enum os_work { OS_WORK_KEPT = 1, OS_WORK_GROWN = 2 };

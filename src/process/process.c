@@ -138,7 +138,7 @@ static void process_start_memory(struct process *process) {
                                                 &process->huges, &process->shared};
     process_apply_options(process);
     void *const break_now = sbrk(0);
-    atomic_store_explicit(&process->break_at_start,
+    atomic_store_explicit(&process->os.break_at_start,
                           break_now == (void *)-1 ? UINTPTR_MAX : (uintptr_t)break_now,
                           memory_order_relaxed);
     process_start_realtime(process);

@@ -56,7 +56,6 @@ struct process {
     int stats_fd;                    // a copy of stderr, for statistics and complaints at the end,
                                      // or 2; -1: it was closed (process_report_fd)
     struct process_file stats_file;  // what it was; all 0: nobody has looked
-    _Atomic(uintptr_t) break_at_start; // where libc's own heap would begin, or a block of it below
     _Atomic(bool) libc_is_used;      // it has been seen to have a block, or to have had one
     struct observe_sources sources;  // where the counters are
     struct process_operators operators;

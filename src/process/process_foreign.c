@@ -46,7 +46,7 @@ static bool foreign_ask_libc(struct mallinfo2 *figures) {
     return true;
 }
 
-// Where libc's malloc was in use before us, its heap begins before break_at_start: at a constructor
+// Where libc's malloc was in use before us, its heap begins before that range: at a constructor
 // of the C++ run-time's, say, with the override left out, or where a program opens us late. It
 // begins no lower than by all that libc's arenas hold; below it lies the program's own data.
 static MALLOW_COLD bool foreign_in_early_heap(struct process *process, uintptr_t address,
@@ -57,17 +57,14 @@ static MALLOW_COLD bool foreign_in_early_heap(struct process *process, uintptr_t
         dladdr((const void *)address, &object) != 0) {
         return false;
     }
-    atomic_store_explicit(&process->break_at_start, address, memory_order_relaxed);
+    atomic_store_explicit(&process->os.break_at_start, address, memory_order_relaxed);
     return true;
 }
 
 static bool foreign_in_break(struct process *process, uintptr_t address) {
-    void *const now = sbrk(0);
-    if (now == (void *)-1 || address >= (uintptr_t)now) {
-        return false;
-    }
-    return address >= atomic_load_explicit(&process->break_at_start, memory_order_relaxed) ||
-           foreign_in_early_heap(process, address, (uintptr_t)now);
+    const uintptr_t now = os_break();
+    return os_is_in_break(&process->os, address) ||
+           (address < now && foreign_in_early_heap(process, address, now));
 }
 
 static bool foreign_has_shape(struct process *process, uintptr_t address) {

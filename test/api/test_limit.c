@@ -114,6 +114,16 @@ static void a_cache_is_shed_before_the_hard_limit_refuses(void)
     CHECK(mw_malloc(GIB) == NULL && errno == ENOMEM, "more than the limit");
     CHECK(rounds[MALLOW_SHED_REFUSED] == before, "shed for nothing");
     CHECK(limits().refused_count >= 1, "refusals are counted");
+    // What is more than all that is held, and yet has room once the cache is gone, does.
+    while (cache_count > 0) {
+        mw_free(cache[--cache_count]);
+    }
+    (void)mw_collect(true);
+    fill_cache((void *)(uintptr_t)(24 * MIB / ENTRY));
+    CHECK(limits().held_bytes < 44 * MIB, "%zu held", (size_t)limits().held_bytes);
+    void *const most = mw_malloc(48 * MIB);
+    CHECK(most != NULL && rounds[MALLOW_SHED_REFUSED] == before + 1, "%u rounds", rounds[MALLOW_SHED_REFUSED] - before);
+    mw_free(most);
     set("limit", "0");
 }
 

@@ -204,7 +204,8 @@ static void threads_have_heaps_of_their_own_and_hardly_wait(void **state)
 
 // ---- Blocks that have moved ---------------------------------------------------------------------
 
-// A move takes slices for its block where a slab is dear to make: such a block stays where it is.
+// A move takes slices for its block where a slab is dear to make: such a block stays where it is, and
+// not all blocks become such.
 static void a_block_that_has_moved_stays_where_it_fits(void **state)
 {
     (void)state;
@@ -220,11 +221,31 @@ static void a_block_that_has_moved_stays_where_it_fits(void **state)
     mw_free(block);
 }
 
+static void blocks_that_have_all_moved_have_slabs(void **state)
+{
+    (void)state;
+    static void *blocks[1000];
+    const uint64_t before = stats().span_bytes;
+    for (size_t i = 0; i < COUNT_OF(blocks); i++) {
+        blocks[i] = mw_malloc(8000);
+    }
+    for (size_t i = 0; i < COUNT_OF(blocks); i++) {
+        blocks[i] = mw_realloc(blocks[i], 17000);
+        CHECK(blocks[i] != NULL, "resize");
+    }
+    const uint64_t taken = stats().span_bytes - before;
+    CHECK(taken < 17000 * COUNT_OF(blocks) * 3 / 2, "%zu bytes of slices for them", (size_t)taken);
+    for (size_t i = 0; i < COUNT_OF(blocks); i++) {
+        mw_free(blocks[i]);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         // First, while no block of these sizes has been had but by a move.
         cmocka_unit_test(a_block_that_has_moved_stays_where_it_fits),
+        cmocka_unit_test(blocks_that_have_all_moved_have_slabs),
         cmocka_unit_test(the_next_block_of_a_size_fills_a_hole),
         cmocka_unit_test(neighbours_become_one_hole_whichever_is_freed_first),
         cmocka_unit_test(a_thread_keeps_less_than_a_mebibyte_of_what_it_frees),

@@ -19,6 +19,20 @@ static int begin(void **state) {
     return 0;
 }
 
+CASE(the_break_is_what_it_has_grown_by) {
+    const uintptr_t before = os_break();
+    atomic_store_explicit(&os.break_at_start, before, memory_order_relaxed);
+    assert_true(before != 0);
+    assert_false(os_is_in_break(&os, before - 1));
+    assert_false(os_is_in_break(&os, before));
+    assert_ptr_equal(sbrk(64), (void *)before);
+    assert_true(os_is_in_break(&os, before));
+    assert_true(os_is_in_break(&os, before + 63));
+    assert_false(os_is_in_break(&os, before + 64));
+    assert_ptr_equal(sbrk(-64), (void *)(before + 64));
+    assert_false(os_is_in_break(&os, before));
+}
+
 static bool reads(uintptr_t address, unsigned char byte, size_t bytes) {
     return *(const unsigned char *)address == byte &&
            unit_is_all((const void *)address, byte, bytes);
@@ -445,6 +459,7 @@ CASE(once_sealed_nothing_is_asked_of_the_kernel) {
 
 int main(void) {
     const struct CMUnitTest cases[] = {
+        OS_CASE(the_break_is_what_it_has_grown_by),
         OS_CASE(the_facts_are_those_of_the_process),
         OS_CASE(a_mapping_is_zero_writable_aligned_and_counted),
         OS_CASE(reserved_address_space_cannot_be_touched_until_it_is_committed),
