@@ -96,7 +96,7 @@ static MALLOW_COLD bool process_ends_inside(const struct process *process) {
 
 __attribute__((destructor(101))) static void process_end(void) {
     struct process *const process = process_ready();
-    if (!process_tells(process) || process_ends_inside(process)) {
+    if (!process_tells(process) || process_ends_inside(process) || process_report_is_anothers()) {
         return;
     }
     if (process_option(&process->options, stats) != 0) {

@@ -48,15 +48,21 @@ static void report_path(const struct process *process, struct format *out) {
     }
 }
 
+// Where the program's calls of a name lead. NULL: it is a static executable, where the linker has
+// bound every name; it has no dlsym, or, from glibc 2.34 on, one that finds nothing.
+static void *report_find(const char *name) {
+    return dlsym == NULL || dladdr == NULL ? NULL : dlsym(RTLD_DEFAULT, name);
+}
+
 static bool report_is_ours(const char *name) {
-    if (dlsym == NULL || dladdr == NULL) {
-        return true; // a static executable: the linker has bound every name in it
-    }
-    void *const address = dlsym(RTLD_DEFAULT, name);
+    void *const address = report_find(name);
     Dl_info theirs;
     Dl_info ours;
     const ElfW(Sym) *symbol = NULL;
-    if (address == NULL || dladdr1(address, &theirs, (void **)&symbol, RTLD_DL_SYMENT) == 0 ||
+    if (address == NULL) {
+        return true;
+    }
+    if (dladdr1(address, &theirs, (void **)&symbol, RTLD_DL_SYMENT) == 0 ||
         dladdr((const void *)report_symbols, &ours) == 0) {
         return false;
     }
@@ -77,16 +83,23 @@ static void report_symbols_json(struct format *out) {
     format_text(out, "}");
 }
 
+MALLOW_INTERNAL bool process_report_is_anothers(void) {
+    void *const other = report_find("mw_version_text");
+    Dl_info theirs;
+    Dl_info allocator;
+    return other != NULL && !report_is_ours("mw_version_text") && !report_is_ours("malloc") &&
+           dladdr(other, &theirs) != 0 && dladdr(report_find("malloc"), &allocator) != 0 &&
+           theirs.dli_fbase == allocator.dli_fbase;
+}
+
 // A block of malloc's, whoever serves that name, is it ours?
 static bool report_probe(const struct process *process) {
     void *(*allocate)(size_t) = NULL;
     void (*release)(void *) = NULL;
-    if (dlsym != NULL) {
-        *(void **)&allocate = dlsym(RTLD_DEFAULT, "malloc");
-        *(void **)&release = dlsym(RTLD_DEFAULT, "free");
-    }
+    *(void **)&allocate = report_find("malloc");
+    *(void **)&release = report_find("free");
     if (allocate == NULL || release == NULL) {
-        return dlsym == NULL;
+        return true;
     }
     void *const block = allocate(1);
     const bool owned =

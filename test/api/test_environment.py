@@ -82,6 +82,26 @@ class Environment(unittest.TestCase):
                     self.assertEqual(done.wait(60), 0)
             self.assertEqual(json.loads(path.read_text())["probe_owned"], True)
 
+    def test_of_two_copies_of_the_library_the_one_that_serves_the_program_tells(self):
+        with tempfile.TemporaryDirectory() as folder:
+            copy, path = f"{folder}/copy.so", pathlib.Path(folder, "report")
+            shutil.copy(LIBRARY, copy)
+            environment = {"PATH": os.environ["PATH"], "LD_PRELOAD": f"{copy}:{LIBRARY}", "MALLOW_REPORT": str(path),
+                           "MALLOW_STATS": "1"}
+            done = subprocess.run(["/bin/echo", "hello"], capture_output=True, text=True, env=environment)
+            self.assertEqual((done.returncode, done.stdout), (0, "hello\n"))
+            report = json.loads(path.read_text())
+            self.assertEqual((set(report["symbols"].values()), report["probe_owned"]), ({True}, True))
+            alone = run("/bin/echo", "hello", MALLOW_STATS="1").stderr
+            self.assertEqual(done.stderr.count("\n"), alone.count("\n"))
+
+    def test_a_static_executable_is_served_by_what_is_linked_in(self):
+        with tempfile.TemporaryDirectory() as folder:
+            path = pathlib.Path(folder, "report")
+            subprocess.run([STATIC_PROGRAM, "--ours"], check=True, capture_output=True, env={"MALLOW_REPORT": str(path)})
+            report = json.loads(path.read_text())
+            self.assertEqual((set(report["symbols"].values()), report["probe_owned"]), ({True}, True))
+
     def test_a_report_is_json_whatever_the_programs_path_is_made_of(self):
         with tempfile.TemporaryDirectory() as folder:
             program = os.fsencode(folder) + b"/caf\xe9"

@@ -44,7 +44,11 @@ fn tool(text: impl Into<String>) -> Failure {
 }
 
 fn option(name: &'static str, value: &'static str, help: &'static str) -> Arg {
-    Arg::new(name).long(name).value_name(value).help(help)
+    Arg::new(name)
+        .long(name)
+        .value_name(value)
+        .help(help)
+        .allow_negative_numbers(true) // to be named, as any bad value
 }
 
 fn switch(name: &'static str, help: &'static str) -> Arg {
@@ -85,8 +89,8 @@ fn cli() -> Command {
                 .arg(Arg::new("file").value_name("FILE").required(true))
                 .arg(Arg::new("newer").value_name("FILE2").help("A later file: print what changed"))
                 .arg(
-                    option("explanations", "FILE", "Why mallow is behind in a row")
-                        .default_value("bench/explanations.json"),
+                    option("explanations", "FILE", "Why mallow is behind in a row [default: \
+                           bench/explanations.json, where it is there]"),
                 )
                 .arg(option(
                     "out",
@@ -204,8 +208,8 @@ fn report_main(matches: &ArgMatches) -> Result<u8, Failure> {
     let report = match &second {
         Some(newer) => report::render_change(&first, newer),
         None => {
-            let path = text(matches, "explanations").unwrap_or_default();
-            let explanations = verdict::read_explanations(Path::new(path)).map_err(tool)?;
+            let usual = PathBuf::from("bench/explanations.json");
+            let explanations = explanations(matches, usual)?;
             report::render(&first, &explanations)
         }
     };
@@ -224,6 +228,18 @@ fn report_main(matches: &ArgMatches) -> Result<u8, Failure> {
         std::fs::write(path, content).map_err(|e| tool(format!("'{path}': {e}")))?;
     }
     Ok(0)
+}
+
+/// Those of the file that is named, or of `usual`, which alone need not be there.
+fn explanations(matches: &ArgMatches, usual: PathBuf) -> Result<verdict::Explanations, Failure> {
+    let named = text(matches, "explanations").map(PathBuf::from);
+    if let Some(path) = named.as_deref().filter(|path| !path.exists()) {
+        return Err(usage(format!(
+            "option --explanations: '{}': there is no such file",
+            path.display()
+        )));
+    }
+    verdict::read_explanations(&named.unwrap_or(usual)).map_err(usage)
 }
 
 fn chosen(matches: &ArgMatches) -> Result<Vec<Allocator>, Failure> {
@@ -269,8 +285,7 @@ fn bench_main(matches: &ArgMatches) -> Result<u8, Failure> {
         .select(&list(matches, "only"), &list(matches, "kind"), quick)
         .map_err(usage)?;
     let beside = suite.root.join("bench/explanations.json");
-    let path = text(matches, "explanations").map_or(beside, PathBuf::from);
-    let explanations = verdict::read_explanations(&path).map_err(usage)?;
+    let explanations = explanations(matches, beside)?;
     let allocators = chosen(matches)?;
     if matches.get_flag("list") {
         print_list(&benchmarks, &allocators);
@@ -316,12 +331,22 @@ fn bench_main(matches: &ArgMatches) -> Result<u8, Failure> {
         out.display(),
         picture.display()
     );
+    if let Some(why) = report::nothing_ran(&results) {
+        return Err(tool(why));
+    }
     Ok(u8::from(report::mallow_failed(&results)))
 }
 
-/// The file that --out names, or `usual`.
+/// The file that --out names, or `usual`. Beside it lies the picture, of the same name but for the end.
 fn out_path(matches: &ArgMatches, usual: PathBuf) -> Result<PathBuf, Failure> {
-    Ok(given_path(matches, "out")?.unwrap_or(usual))
+    match given_path(matches, "out")? {
+        Some(path) if path == path.with_extension("svg") => Err(usage(format!(
+            "option --out: '{}': that is where the picture goes: results need a name of their own, as in \
+             x.json",
+            path.display()
+        ))),
+        path => Ok(path.unwrap_or(usual)),
+    }
 }
 
 /// The file to be written that an option names: looked at before anything is measured.

@@ -310,6 +310,18 @@ pub fn mallow_failed(results: &Results) -> bool {
         })
 }
 
+/// Why there is no figure at all, if there is none.
+pub fn nothing_ran(results: &Results) -> Option<String> {
+    let skipped = |b: &Outcome| b.skipped.clone();
+    let reasons: Vec<String> = results.benchmarks.iter().filter_map(skipped).collect();
+    (reasons.len() == results.benchmarks.len()).then(|| {
+        format!(
+            "no benchmark has run: {}",
+            reasons.first().map_or("none was chosen", |r| r)
+        )
+    })
+}
+
 /// Two sessions: each allocator's change, mallow's worst benchmarks first.
 pub fn render_change(old: &Results, new: &Results) -> String {
     let mut text = format!(

@@ -126,6 +126,14 @@ fn what_is_unknown_is_named() {
             vec!["--suite", suite, "--no-mallow", "-n", "none"],
             "'none'",
         ),
+        (
+            vec!["--suite", suite, "--no-mallow", "-n", "-1"],
+            "option --runs: bad value '-1'",
+        ),
+        (
+            vec!["--suite", suite, "--explanations", "/no/explanations"],
+            "option --explanations: '/no/explanations'",
+        ),
         (vec!["--suite", "/no/suite.json"], "/no/suite.json"),
     ] {
         let output = bench(&arguments);
@@ -136,7 +144,8 @@ fn what_is_unknown_is_named() {
             text(&output.stderr)
         );
     }
-    for out in ["/tmp", "/dev/null/x.json"] {
+    let picture = root.join("x.svg");
+    for out in ["/tmp", "/dev/null/x.json", picture.to_str().unwrap()] {
         let output = bench(&[
             "--suite",
             suite,
@@ -183,6 +192,9 @@ fn a_setup_that_fails_is_reported_with_its_last_words() {
         "{}",
         text(&output.stdout)
     );
+    assert_eq!(output.status.code(), Some(125));
+    let said = text(&output.stderr);
+    assert!(said.contains("no benchmark has run: "), "{said}");
 }
 
 /// A repository whose benchmark programs are scripts that print what is given.

@@ -384,6 +384,7 @@ fn from_recording_to_pool(name: &str, variables: &[(&str, &str)], command: &[&st
         .output()
         .unwrap();
     let words = fs::read_to_string(&out).unwrap();
+    assert!(words.contains("prefault=on"), "as in the code: {words}");
     let line = words
         .lines()
         .find(|line| line.starts_with("class="))

@@ -45,7 +45,7 @@ pub fn told(tool: &str, printed: io::Result<()>, is_help: bool, code: i32) -> Ex
 pub fn printable(text: &str) -> String {
     let mut shown = String::with_capacity(text.len());
     for character in text.chars() {
-        match character.is_control() {
+        match character.is_control() || matches!(character, '\u{fffe}' | '\u{ffff}') {
             true => shown.extend(character.escape_default()),
             false => shown.push(character),
         }
@@ -88,6 +88,11 @@ fn allowed(path: &Path, mode: libc::c_int) -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_no_terminal_or_picture_may_have_is_escaped() {
+        assert_eq!(printable("a\n\u{1b}é\u{ffff}"), "a\\n\\u{1b}é\\u{ffff}");
+    }
 
     #[test]
     fn files_are_looked_at_and_not_made() {

@@ -177,7 +177,8 @@ pub fn main(path: &Path, matches: &ArgMatches, with_code: bool) -> Result<u8, Fa
     let config = match matches.get_flag("counts") {
         true => counts,
         false => by_shares(&counts).map_err(no_pool)?,
-    };
+    }
+    .brought_in();
     let (planned, classes) = config.plan().map_err(|problem| no_pool(problem.text))?;
 
     let budgets = budget_table(&job, &config, &classes).map_err(no_pool)?;
@@ -221,7 +222,7 @@ pub fn main(path: &Path, matches: &ArgMatches, with_code: bool) -> Result<u8, Fa
         None => print!("{text}"),
     }
     if with_code {
-        print!("\n{}", plan::snippet(&config.brought_in()));
+        print!("\n{}", plan::snippet(&config));
     }
     Ok(0)
 }

@@ -30,6 +30,7 @@ pub fn command() -> Command {
                 .help("The port on 127.0.0.1 [default: one that is free]")
                 .default_value("0")
                 .hide_default_value(true)
+                .allow_negative_numbers(true) // to be named, as any bad value
                 .value_parser(clap::value_parser!(u16)),
         )
 }
