@@ -59,7 +59,6 @@ MALLOW_INTERNAL int api_control_set_trim_threshold(long bytes) {
     struct process *const process = process_ready();
     // -1 means never, as it does there.
     process_set_trim_threshold(process, bytes < 0 ? UINT64_MAX : (uint64_t)bytes);
-    worker_keep(&process->worker, bytes < 0);
     return 1;
 }
 
@@ -143,9 +142,12 @@ MALLOW_INTERNAL void api_confinement_begins(size_t limit) {
         worker_is_barred_for_good(&process->worker)) {
         return; // little of it, or a sandbox that may not like a file to be opened
     }
-    worker_stop(&process->worker);
+    const bool parted = worker_part(&process->worker);
     if (os_thread_is_only()) {
         heap_confine(&process->shared);
+    }
+    if (parted) {
+        worker_rejoin(&process->worker);
     }
 }
 

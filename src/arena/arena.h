@@ -523,7 +523,10 @@ MALLOW_INTERNAL enum arena_reserved arena_reserve(struct arena *arena, struct os
 // The same for an arena that was given back, whose tables are large enough.
 MALLOW_INTERNAL bool arena_reserve_again(struct arena *arena, struct os *os, size_t bytes);
 
-// What its chunk map's groups beyond the first are charged.
+// What its headers and remote parts are charged, and its chunk map's groups beyond the first.
+MALLOW_INTERNAL size_t arena_header_charge(const struct arena *arena);
 MALLOW_INTERNAL size_t arena_group_charge(const struct arena *arena);
+// What of all that is in memory. The lock is held.
+MALLOW_INTERNAL uint64_t arena_tables_resident(const struct arena *arena, const struct os *os);
 
 #endif

@@ -75,8 +75,7 @@ static bool arena_commit_headers(struct arena *arena, struct os *os, size_t slic
     return true;
 }
 
-// What an arena's headers and remote parts are charged.
-static size_t arena_header_charge(const struct arena *arena) {
+MALLOW_INTERNAL size_t arena_header_charge(const struct arena *arena) {
     return (arena->header_slices + arena->remote_slices) * sizeof(struct slab);
 }
 
@@ -413,6 +412,21 @@ static bool arena_bring_in_tables(const struct arena *arena, bool *locked) {
     }
     (void)*(const volatile char *)arena->slabs;
     return in;
+}
+
+// What lies beyond is only readable: where a look-up has read, that is the kernel's page of zeros,
+// which is in core, and nobody's.
+MALLOW_INTERNAL uint64_t arena_tables_resident(const struct arena *arena, const struct os *os) {
+    const size_t batch_bytes = ARENA_HEADER_BATCH_SLICES * sizeof(struct slab);
+    uint64_t bytes = os_resident(os, (uintptr_t)arena->map.more, arena_group_charge(arena));
+    for (size_t slice = 0; slice < arena->remote_slices; slice += ARENA_HEADER_BATCH_SLICES) {
+        const size_t slot = arena_slot_of(arena, slice);
+        bytes += os_resident(os, (uintptr_t)&arena->remotes[slot], batch_bytes);
+        if (slice < arena->header_slices) {
+            bytes += os_resident(os, (uintptr_t)&arena->slabs[slot], batch_bytes);
+        }
+    }
+    return bytes;
 }
 
 MALLOW_INTERNAL void arena_set_apart_locked(struct arena_set *set, struct reserve *reserve,

@@ -41,8 +41,8 @@ MALLOW_INTERNAL MALLOW_NOINLINE void heap_settle_slow(struct heap_shared *shared
     if (heap_thread.effort >= MALLOW_CALL_EFFORT) {
         return;
     }
-    if (os_entries(os) == entries) {
+    if (os_entries(os) == entries && heap_owes(shared)) {
         settle_piece(shared);
+        heap_note_effort(HEAP_EFFORT_SETTLE); // a block that the call moves is freed with little more
     }
-    heap_note_effort(HEAP_EFFORT_SETTLE); // a block that the call moves is freed with little more
 }

@@ -65,7 +65,7 @@ MALLOW_RACY_READ static void snapshot_add_arena(struct snapshot *snapshot,
         (uint64_t)bits_max(arena->committed_slices, arena->mapped_slices) << MALLOW_SLICE_SHIFT;
     snapshot->reserved_bytes +=
         arena->table_bytes + ((uint64_t)arena->limit_slices << MALLOW_SLICE_SHIFT);
-    snapshot->meta_bytes += 2 * arena->header_slices * sizeof(struct slab);
+    snapshot->meta_bytes += arena_header_charge(arena) + arena_group_charge(arena);
 }
 
 static uint64_t snapshot_load(const _Atomic(uint64_t) *counter) {
@@ -125,7 +125,7 @@ static uint64_t snapshot_resident_of(const struct os *os, const struct arena *ar
     const size_t first = bits_min(arena->giant_slices, arena->committed_slices);
     const uintptr_t blocks = arena->base + (first << MALLOW_SLICE_SHIFT);
     const uintptr_t end = arena->base + (arena->committed_slices << MALLOW_SLICE_SHIFT);
-    const uint64_t table_bytes = os_resident(os, arena->table_address, arena->table_bytes);
+    const uint64_t table_bytes = arena_tables_resident(arena, os);
     return table_bytes + (arena->slice_count != 0 ? os_resident(os, blocks, end - blocks) : 0);
 }
 

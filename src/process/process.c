@@ -45,8 +45,15 @@ static void process_apply_options(struct process *process) {
     process_limit_apply(process, PROCESS_LIMIT_SILENT);
     process->worker.wanted = !process->os.sealed && process_option(options, background) != 0;
     promote_want(&process->worker.promote, process->worker.wanted);
-    process->worker.lifts_trim = process_options_is_default(options, PROCESS_OPTION_trim_threshold);
+    process->worker.lifts_trim =
+        process_options_is_default(options, PROCESS_OPTION_trim_threshold) &&
+        (options->given >> PROCESS_OPTION_trim_threshold & 1) == 0;
     worker_adjust_trim(&process->worker);
+}
+
+// A limit of what is kept that cannot be reached means all of it. May wait for the thread's end.
+static void process_keep(struct process *process) {
+    worker_keep(&process->worker, process_option(&process->options, trim_threshold) == UINT64_MAX);
 }
 
 MALLOW_INTERNAL int process_set_option(struct process *process, const char *name,
@@ -58,6 +65,7 @@ MALLOW_INTERNAL int process_set_option(struct process *process, const char *name
         process_apply_options(process);
     }
     os_lock_drop(&process->start_lock);
+    process_keep(process);
     return error;
 }
 
@@ -67,6 +75,7 @@ MALLOW_INTERNAL void process_set_trim_threshold(struct process *process, uint64_
     process->options.given |= UINT32_C(1) << PROCESS_OPTION_trim_threshold;
     process_apply_options(process);
     os_lock_drop(&process->start_lock);
+    process_keep(process);
 }
 
 // The largest block that has no mapping of its own.

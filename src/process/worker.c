@@ -225,12 +225,13 @@ static bool worker_is_anothers(const struct worker *worker) {
     return worker->os->process_id != 0 && worker->os->process_id != os_process_number();
 }
 
-MALLOW_INTERNAL void worker_stop(struct worker *worker) {
+MALLOW_INTERNAL bool worker_part(struct worker *worker) {
     if (worker_is_anothers(worker)) {
-        return;
+        return false;
     }
     os_lock_take(&worker->lock);
     const bool runs = worker_is_running(worker);
+    worker->parting_count++; // or the next one would begin before the end of this one is seen
     if (runs) {
         atomic_store_explicit(&worker->state, WORKER_STOPPING, memory_order_release);
         atomic_fetch_add_explicit(&worker->bell, 1, memory_order_release);
@@ -248,16 +249,6 @@ MALLOW_INTERNAL void worker_stop(struct worker *worker) {
     if (number != 0) {
         os_thread_await_end(number);
     }
-}
-
-MALLOW_INTERNAL bool worker_part(struct worker *worker) {
-    if (worker_is_anothers(worker)) {
-        return false;
-    }
-    os_lock_take(&worker->lock);
-    worker->parting_count++;
-    os_lock_drop(&worker->lock);
-    worker_stop(worker);
     return true;
 }
 
@@ -267,6 +258,12 @@ MALLOW_INTERNAL void worker_rejoin(struct worker *worker) {
         // 0: this is a child by fork, in a handler that has interrupted the call.
         worker->parting_count -= worker->parting_count != 0;
         os_lock_drop(&worker->lock);
+    }
+}
+
+MALLOW_INTERNAL void worker_stop(struct worker *worker) {
+    if (worker_part(worker)) {
+        worker_rejoin(worker);
     }
 }
 

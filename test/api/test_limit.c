@@ -87,6 +87,38 @@ static void figures(void)
     set("soft_limit", "0");
 }
 
+static struct mw_stats statistics(void)
+{
+    struct mw_stats now = {.size_bytes = sizeof now};
+    CHECK(mw_stats_get(&now), "mw_stats_get");
+    return now;
+}
+
+// What is held is the sum of its parts, and what is in memory is of that, whatever was only looked at.
+static void parts(void)
+{
+    enum { BLOCKS = 5000 };
+    static void *blocks[BLOCKS];
+    for (size_t i = 0; i < 2000; i++) {
+        blocks[i] = mw_malloc(1000000);
+    }
+    const struct mw_stats grown = statistics();
+    const uint64_t sum = grown.meta_bytes + grown.span_bytes + grown.free_dirty_bytes + grown.huge_cached_bytes;
+    CHECK(grown.held_bytes <= sum + 64 * KIB, "%zu KiB of unknown use", (size_t)(grown.held_bytes - sum) / KIB);
+    for (size_t i = 0; i < 2000; i++) {
+        mw_free(blocks[i]);
+    }
+    for (size_t i = 0; i < BLOCKS; i++) {
+        blocks[i] = mw_malloc(2000000);
+    }
+    for (size_t i = 0; i < BLOCKS; i++) {
+        mw_free(blocks[i]);
+    }
+    const struct mw_stats now = statistics();
+    CHECK(now.resident_bytes <= now.held_bytes, "%zu KiB resident, %zu held", (size_t)now.resident_bytes / KIB,
+          (size_t)now.held_bytes / KIB);
+}
+
 static void *fill_cache(void *count)
 {
     for (size_t i = 0; i < (size_t)(uintptr_t)count; i++) {
@@ -290,6 +322,7 @@ int main(void)
     eight_threads_shed_one_round_at_a_time();
     in_a_forks_child_shedding_goes_on();
     what_was_taken_off_is_not_called();
+    parts();
     dprintf(2, "rounds: %u soft, %u refused\n", rounds[MALLOW_SHED_SOFT_LIMIT], rounds[MALLOW_SHED_REFUSED]);
     return 0;
 }

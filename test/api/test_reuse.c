@@ -153,6 +153,15 @@ static void with_a_threshold_of_0_nothing_is_kept(void **state)
     CHECK(mw_option_set("trim_threshold", "64M") == 0, "mw_option_set");
 }
 
+// Where it is set, that is what is kept, though it is what it would be anyway: then only the thread's.
+static void a_threshold_that_is_set_holds_at_once(void **state)
+{
+    (void)state;
+    take_and_free_many(NULL);
+    CHECK(stats().free_dirty_bytes <= 66 * MIB, "%zu MiB are kept", (size_t)stats().free_dirty_bytes >> 20);
+    (void)mw_collect(true);
+}
+
 // ---- Threads ------------------------------------------------------------------------------------
 
 enum { THREADS = 8, SLOTS = 256, STEPS = 300000, WAITS_MAX = 200 };
@@ -251,6 +260,7 @@ int main(void)
         cmocka_unit_test(a_thread_keeps_less_than_a_mebibyte_of_what_it_frees),
         cmocka_unit_test(our_structures_take_a_hundredth_and_lie_apart),
         cmocka_unit_test(with_a_threshold_of_0_nothing_is_kept),
+        cmocka_unit_test(a_threshold_that_is_set_holds_at_once),
         cmocka_unit_test(threads_have_heaps_of_their_own_and_hardly_wait),
     };
     return suite_run(tests);

@@ -3,6 +3,7 @@
 #include "process/worker.h"
 
 #include <errno.h>
+#include <pthread.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -224,6 +225,34 @@ CASE(while_the_program_parts_there_is_none) {
     worker_stop(&worker);
 }
 
+static atomic_bool polling;
+
+static void *poll_on(void *unused) {
+    (void)unused;
+    while (atomic_load(&polling)) {
+        os_raise_work(worker.os);
+        worker_poll(&worker, false);
+    }
+    return NULL;
+}
+
+CASE(who_waits_for_its_end_is_not_overtaken_by_its_next_beginning) {
+    pthread_t poller;
+    worker_begin(&worker);
+    atomic_store(&worker.wanted, true);
+    atomic_store(&polling, true);
+    assert_int_equal(pthread_create(&poller, NULL, poll_on, NULL), 0);
+    (void)alarm(100); // one that nobody knows of ends late, if ever
+    while (atomic_load(&worker.start_count) < 1000) {
+        worker_stop(&worker);
+    }
+    atomic_store(&polling, false);
+    assert_int_equal(pthread_join(poller, NULL), 0);
+    worker_stop(&worker);
+    assert_true(worker_is_absent(&worker));
+    (void)alarm(0);
+}
+
 // As after the end of a child by vfork that had begun it.
 CASE(one_that_is_gone_without_a_word_is_followed_by_another) {
     worker_begin(&worker);
@@ -266,6 +295,8 @@ int main(void) {
         cmocka_unit_test_setup_teardown(
             it_starts_stops_when_told_and_starts_again_but_not_for_good, begin, end),
         cmocka_unit_test_setup_teardown(while_the_program_parts_there_is_none, begin, end),
+        cmocka_unit_test_setup_teardown(
+            who_waits_for_its_end_is_not_overtaken_by_its_next_beginning, begin, end),
         cmocka_unit_test_setup_teardown(one_that_is_gone_without_a_word_is_followed_by_another,
                                         begin, end),
         cmocka_unit_test_setup_teardown(
