@@ -199,9 +199,13 @@ MALLOW_INLINE size_t huge_owed(const struct huge_set *set) {
     return __atomic_load_n(&set->cache.debt, __ATOMIC_RELAXED) +
            __atomic_load_n(&set->late_bytes, __ATOMIC_RELAXED);
 }
-// Whether there is no place for another piece; relaxed.
+// How many pieces are kept; relaxed.
+MALLOW_INLINE unsigned huge_piece_count(const struct huge_set *set) {
+    return __atomic_load_n(&set->cache.count, __ATOMIC_RELAXED);
+}
+// Whether there is no place for another; relaxed.
 MALLOW_INLINE bool huge_is_full(const struct huge_set *set) {
-    return __atomic_load_n(&set->cache.count, __ATOMIC_RELAXED) == MALLOW_HUGE_CACHE_COUNT;
+    return huge_piece_count(set) == MALLOW_HUGE_CACHE_COUNT;
 }
 
 // Whether pieces of the cache may touch each other; relaxed.

@@ -90,8 +90,12 @@ MALLOW_INTERNAL MALLOW_NOINLINE bool heap_free_far(struct heap_shared *shared, s
     struct huge *huge;
     struct slab *const slab = heap_span_or_huge(shared, address, &huge);
     if (unlikely(slab == NULL)) {
+        const unsigned pieces = huge_piece_count(shared->huges);
         if (huge != NULL && huge_give_record(shared->huges, huge, address, true)) {
             heap_note_effort(HEAP_EFFORT_HUGE);
+            if (huge_piece_count(shared->huges) <= pieces) {
+                heap_note_effort(HEAP_EFFORT_LOOK); // it has been joined with others
+            }
             return true;
         }
         heap_report_misuse(shared, address, "free");

@@ -41,8 +41,12 @@ MALLOW_INTERNAL MALLOW_NOINLINE void heap_settle_slow(struct heap_shared *shared
     if (heap_thread.effort >= MALLOW_CALL_EFFORT) {
         return;
     }
-    if (os_entries(os) == entries && heap_owes(shared)) {
+    const bool owes = os_entries(os) == entries && heap_owes(shared);
+    if (owes) {
         settle_piece(shared);
-        heap_note_effort(HEAP_EFFORT_SETTLE); // a block that the call moves is freed with little more
     }
+    // A block that the call moves is freed with little more. Where nothing was owed, a step of the
+    // work of the thread has room beside a large block that is given up, not beside more.
+    heap_note_effort(owes || heap_thread.effort > HEAP_EFFORT_RELEASE ? HEAP_EFFORT_SETTLE
+                                                                      : HEAP_EFFORT_LOOK);
 }
