@@ -39,6 +39,36 @@ __attribute__((destructor)) static void report(void) {
 }
 "#;
 
+/// Frees nothing.
+const OTHER_MALLOC: &str = r#"
+#include <string.h>
+static char room[256 << 20] __attribute__((aligned(16)));
+static size_t used;
+void *malloc(size_t size) {
+    const size_t whole = (size + 31) & ~(size_t)15;
+    char *block = room + __atomic_fetch_add(&used, whole, __ATOMIC_RELAXED);
+    *(size_t *)block = size;
+    return block + 16;
+}
+void free(void *block) { (void)block; }
+void *calloc(size_t count, size_t size) { return malloc(count * size); }
+void *realloc(void *old, size_t size) {
+    const size_t before = old == NULL ? 0 : ((size_t *)old)[-2];
+    return before == 0 ? malloc(size) : memcpy(malloc(size), old, before < size ? before : size);
+}
+"#;
+
+const WHOSE_MALLOC: &str = r#"
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <string.h>
+int main(void) {
+    Dl_info info;
+    dladdr(dlsym(RTLD_DEFAULT, "malloc"), &info);
+    return strstr(info.dli_fname, "/libc") != NULL ? 0 : 9;
+}
+"#;
+
 fn scratch() -> &'static Path {
     static DIRECTORY: OnceLock<PathBuf> = OnceLock::new();
     DIRECTORY.get_or_init(|| {
@@ -513,9 +543,44 @@ fn compare_measures_and_writes_all_forms() {
         );
     }
     assert_eq!(value["series"][0]["proof"], "mapped");
-    assert_eq!(value["series"][1]["proof"], "nothing_to_map");
+    assert_eq!(value["series"][1]["proof"], "came_first");
     assert!(fs::read_to_string(&files[1]).unwrap().starts_with("<svg"));
     assert!(fs::read_to_string(&files[2]).unwrap().contains("</svg>"));
+}
+
+/// A program that is linked with another allocator, and an environment that preloads one.
+#[test]
+fn the_row_of_glibc_is_glibcs() {
+    let other = compile("libother-malloc.so", OTHER_MALLOC, &["-shared", "-fPIC"]);
+    let other = other.to_str().unwrap();
+    let plain = compile("whose", WHOSE_MALLOC, &[]);
+    let linked = scratch().join("whose-linked");
+    let code_file = scratch().join("whose.c");
+    let built = Command::new("cc")
+        .args(["-Wl,--no-as-needed", "-o"])
+        .args([&linked, &code_file, Path::new(other)])
+        .status();
+    assert!(built.unwrap().success());
+    let (plain, linked) = (plain.to_str().unwrap(), linked.to_str().unwrap());
+    let options = ["compare", "-q", "--no-mallow", "--with", "glibc", "-n", "2"];
+    let compare = |command: &[&str], preload: &str| {
+        Command::new(env!("CARGO_BIN_EXE_mallow"))
+            .args([&options[..], &["--"], command].concat())
+            .env("LD_PRELOAD", preload)
+            .output()
+            .unwrap()
+    };
+    for (program, preload) in [(linked, ""), (plain, other), (linked, other)] {
+        let output = compare(&[program], preload);
+        assert_eq!(code(&output), 0, "{}{}", printed(&output), said(&output));
+        let seen = "seen mapped in the command, and libc before all others for glibc.\n";
+        assert!(printed(&output).contains(seen), "{}", printed(&output));
+    }
+    // Where the command itself sets the variable, nothing is claimed.
+    let own = format!("LD_PRELOAD={other}");
+    let output = compare(&["env", &own, plain], "");
+    let unseen = "Not seen mapped: glibc (for glibc: libc, before all other libraries).\n";
+    assert!(printed(&output).contains(unseen), "{}", printed(&output));
 }
 
 #[test]

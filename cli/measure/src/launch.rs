@@ -44,6 +44,8 @@ pub struct Request {
     /// Files that must be mapped when the process ends. With any, the command is traced (stopped at
     /// its start, its end and its signals only).
     pub expect_mapped: Vec<PathBuf>,
+    /// The first of them must also be the first in the `LD_PRELOAD` of the program that ends.
+    pub expect_first: bool,
 }
 
 /// Runs the command through a fresh launcher and returns what it measured.

@@ -8,7 +8,7 @@ use std::ffi::{CString, OsString};
 use std::fs;
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
-use std::os::unix::ffi::OsStringExt;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
 use std::time::Instant;
@@ -16,6 +16,7 @@ use std::time::Instant;
 use crate::exec::{exec, is_program};
 use crate::inherited;
 use crate::launch::{pipe, Request, SAVED_PRELOAD};
+use crate::library::LIBC;
 use crate::measured::{Ending, Measured};
 
 static CHILD_GROUP: AtomicI32 = AtomicI32::new(0);
@@ -295,6 +296,7 @@ fn measured(
 #[derive(Default)]
 struct Waiting {
     seen_exec: bool,
+    comes_first: bool,
     mapped: Option<bool>,
 }
 
@@ -328,10 +330,13 @@ impl Waiting {
         let mut signal = libc::WSTOPSIG(status);
         let event = status >> 16;
         if event == libc::PTRACE_EVENT_EXIT {
-            self.mapped = mapped_now(pid, &request.expect_mapped);
+            self.mapped = mapped_now(pid, &request.expect_mapped)
+                .filter(|mapped| !mapped || self.comes_first || !request.expect_first);
             signal = 0;
         } else if signal == libc::SIGTRAP && (!self.seen_exec || event == libc::PTRACE_EVENT_EXEC) {
             self.seen_exec = true;
+            // Looked at now: a program may write its title over its environment later.
+            self.comes_first = comes_first(pid, &request.expect_mapped);
             let options =
                 libc::PTRACE_O_TRACEEXIT | libc::PTRACE_O_TRACEEXEC | libc::PTRACE_O_EXITKILL;
             // SAFETY: the process is ours and stopped.
@@ -349,6 +354,26 @@ fn mapped_now(pid: i32, expected: &[PathBuf]) -> Option<bool> {
         .filter(|maps| !maps.is_empty())?;
     Some(expected.iter().all(|path| {
         let shown = path.to_string_lossy();
-        maps.lines().any(|line| line.ends_with(shown.as_ref()))
+        maps.lines()
+            .any(|line| line.ends_with(shown.as_ref()) || (shown == LIBC && is_old_libc(line)))
     }))
+}
+
+/// `libc-2.31.so`, to which `libc.so.6` is a link before glibc 2.34.
+fn is_old_libc(line: &str) -> bool {
+    let name = line.rsplit('/').next().unwrap_or_default();
+    name.starts_with("libc-2.") && name.ends_with(".so")
+}
+
+/// Is the first of these the first that the program is to preload?
+fn comes_first(pid: i32, expected: &[PathBuf]) -> bool {
+    let environment = fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
+    let preload = environment
+        .split(|byte| *byte == 0)
+        .find_map(|entry| entry.strip_prefix(b"LD_PRELOAD="))
+        .unwrap_or_default();
+    let first = preload
+        .split(|byte| matches!(byte, b':' | b' '))
+        .find(|name| !name.is_empty());
+    expected.first().map(|path| path.as_os_str().as_bytes()) == first
 }

@@ -80,7 +80,9 @@ pub enum Proof {
     NotMapped,
     /// The process ended in a way that could not be observed, or nobody looked.
     Unknown,
-    /// glibc: nothing to preload.
+    /// glibc: libc was mapped, as every program has it, and came before all other libraries.
+    CameFirst,
+    /// There is nothing to preload: glibc's in results of old.
     NothingToMap,
 }
 
@@ -253,10 +255,10 @@ pub fn run_interleaved(
             });
             let series = &mut all[at];
             if let (true, Some(mapped)) = (verify, run.measured.mapped) {
-                series.proof = if mapped {
-                    Proof::Mapped
-                } else {
-                    Proof::NotMapped
+                series.proof = match (mapped, is_libc(&series.allocator)) {
+                    (false, _) => Proof::NotMapped,
+                    (true, true) => Proof::CameFirst,
+                    (true, false) => Proof::Mapped,
                 };
             }
             let problem = problem.or_else(|| {
@@ -275,6 +277,10 @@ pub fn run_interleaved(
         }
     }
     Ok(all)
+}
+
+fn is_libc(allocator: &Allocator) -> bool {
+    allocator.preload == [Path::new(library::LIBC)]
 }
 
 fn one_run(
@@ -301,6 +307,7 @@ fn one_run(
         } else {
             Vec::new()
         },
+        expect_first: is_libc(allocator),
     };
     if preload.is_empty() {
         request.remove.push("LD_PRELOAD".into());
