@@ -2,7 +2,8 @@
 //! The launcher's work: fork the command, wait for it, measure it.
 //!
 //! The launcher has one thread. Its time limit is SIGALRM; it kills the command's process group then,
-//! and also when it is itself interrupted, so that no command outlives its measurement.
+//! and also when it is itself interrupted, so that no command outlives its measurement. In an interactive
+//! run the command is told, and ends as it will.
 
 use std::ffi::{CString, OsString};
 use std::fs;
@@ -18,6 +19,7 @@ use crate::inherited;
 use crate::launch::{pipe, Request, SAVED_PRELOAD};
 use crate::library::LIBC;
 use crate::measured::{Ending, Measured};
+use crate::passing;
 
 static CHILD_GROUP: AtomicI32 = AtomicI32::new(0);
 static TIMED_OUT: AtomicBool = AtomicBool::new(false);
@@ -39,34 +41,33 @@ extern "C" fn on_signal(number: libc::c_int) {
     }
 }
 
-/// What the command is to do at SIGINT and SIGQUIT: as usual, but what we were told if it is a user's;
-/// and the signals that are blocked for it, as they were for us.
+/// The signals that were blocked for us, as they are for the command, but for those that we passed on.
 struct Signals {
-    interrupts: [(libc::c_int, libc::sighandler_t); 2],
     blocked: libc::sigset_t,
+    passed_on: Vec<libc::c_int>,
 }
 
 fn install_handlers(request: &Request) -> Signals {
-    let mut interrupts = [libc::SIGINT, libc::SIGQUIT].map(|signal| (signal, libc::SIG_DFL));
-    let blocked = unblock(&[libc::SIGALRM, libc::SIGINT, libc::SIGTERM]);
-    // SAFETY: a plain handler without SA_RESTART, so that waiting is interrupted; the parent's death
-    // is reported as SIGTERM.
+    let ends = [libc::SIGALRM, libc::SIGINT, libc::SIGTERM];
+    // An interactive run has no group of its own: it ends as its parent wants it to, or with that.
+    let (ends, of_parent) = match request.inherit {
+        true => (&ends[..1], libc::SIGKILL),
+        false => (&ends[..], libc::SIGTERM),
+    };
+    let blocked = unblock(ends);
+    // SAFETY: a plain handler without SA_RESTART, so that waiting is interrupted.
     unsafe {
         let mut action: libc::sigaction = std::mem::zeroed();
         action.sa_sigaction = on_signal as extern "C" fn(libc::c_int) as usize;
-        libc::sigaction(libc::SIGALRM, &action, std::ptr::null_mut());
-        if !request.inherit {
-            libc::sigaction(libc::SIGINT, &action, std::ptr::null_mut());
-            libc::sigaction(libc::SIGTERM, &action, std::ptr::null_mut());
-        } else {
-            interrupts =
-                interrupts.map(|(signal, _)| (signal, libc::signal(signal, libc::SIG_IGN)));
+        for &signal in ends {
+            libc::sigaction(signal, &action, std::ptr::null_mut());
         }
-        libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGTERM);
+        libc::prctl(libc::PR_SET_PDEATHSIG, of_parent);
     }
+    passing::take_over(&request.passed_on);
     Signals {
-        interrupts,
         blocked,
+        passed_on: request.passed_on.clone(),
     }
 }
 
@@ -188,10 +189,8 @@ unsafe fn child(
 ) -> ! {
     let steps = || -> bool {
         inherited::restore();
-        for (signal, disposition) in signals.interrupts {
-            libc::signal(signal, disposition);
-        }
         libc::sigprocmask(libc::SIG_SETMASK, &signals.blocked, std::ptr::null_mut());
+        passing::forget(&signals.passed_on);
         if let Some(streams) = &prepared.streams {
             libc::setpgid(0, 0);
             for (target, stream) in streams.iter().enumerate() {
@@ -245,12 +244,15 @@ pub fn launch(request: &Request) -> io::Result<Measured> {
         pid => pid,
     };
     CHILD_GROUP.store(pid, Ordering::SeqCst);
+    passing::pass_to(pid);
+    passing::release(&request.passed_on);
     if request.timeout_s > 0.0 {
         start_timer(request.timeout_s);
     }
     drop(error_writer);
     let mut waiting = Waiting::default();
     let (status, usage) = waiting.until_end(pid, request)?;
+    passing::pass_to(0);
     let wall_s = start.elapsed().as_secs_f64();
     start_timer(0.0);
     let mut error = Vec::new();

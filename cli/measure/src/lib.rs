@@ -15,6 +15,7 @@ pub mod machine;
 pub mod measured;
 pub mod output;
 pub mod panels;
+mod passing;
 pub mod progress;
 pub mod session;
 pub mod stats;

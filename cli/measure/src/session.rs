@@ -302,6 +302,7 @@ fn one_run(
         stdout: job.read_output.then(|| output.clone()),
         stderr: Some(errors.clone()),
         inherit: false,
+        passed_on: Vec::new(),
         expect_mapped: if verify {
             allocator.preload.clone()
         } else {
