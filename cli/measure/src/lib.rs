@@ -17,6 +17,7 @@ pub mod output;
 pub mod panels;
 mod passing;
 pub mod progress;
+pub mod scratch;
 pub mod session;
 pub mod stats;
 pub mod strips;
