@@ -88,6 +88,27 @@ fn check_leaves_ignored_what_it_was_told_to() {
 }
 
 #[test]
+fn a_command_that_stops_itself_stays_so_until_it_is_continued() {
+    let script = "echo $$ >$0.part; mv $0.part $0; kill -STOP $$; echo went on; exit 5";
+    let (tool, ready) = check("stops", script, None);
+    let pid = fs::read_to_string(&ready).unwrap().trim().parse().unwrap();
+    // `t` is a stop for its tracer alone.
+    let is_stopped = || {
+        let status = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+        let state = status.rsplit(") ").next().unwrap_or_default();
+        state.starts_with(['T', 't'])
+    };
+    until("it stops", is_stopped);
+    thread::sleep(Duration::from_millis(100));
+    assert!(is_stopped());
+    kill(pid, libc::SIGCONT);
+    let output = tool.wait_with_output().unwrap();
+    assert_eq!(code(&output), 5, "{}", said(&output));
+    assert_eq!(output.stdout, b"went on\n");
+    assert!(said(&output).contains("is ACTIVE"), "{}", said(&output));
+}
+
+#[test]
 fn no_command_outlives_the_tool() {
     let (mut tool, ready) = check(
         "outlives",

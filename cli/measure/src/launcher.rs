@@ -179,6 +179,28 @@ fn prepare(request: &Request) -> io::Result<Prepared> {
     })
 }
 
+/// In the child: goes on when the parent traces us, and not without a parent.
+unsafe fn wait_for_tracer(reader: RawFd, writer: RawFd) {
+    libc::close(writer);
+    let mut byte = 0_u8;
+    loop {
+        match libc::read(reader, std::ptr::from_mut(&mut byte).cast(), 1) {
+            1 => return,
+            0 => libc::_exit(127),
+            _ => {} // interrupted
+        }
+    }
+}
+
+/// In the parent. A command that has itself traced when it starts could not be left stopped, as one that is
+/// seized can. Where that is refused it runs untraced, and nothing is seen.
+fn trace(pid: i32, gate: OwnedFd) -> io::Result<()> {
+    let options = libc::PTRACE_O_TRACEEXIT | libc::PTRACE_O_TRACEEXEC | libc::PTRACE_O_EXITKILL;
+    // SAFETY: the process is ours, and waits for us.
+    unsafe { libc::ptrace(libc::PTRACE_SEIZE, pid, 0, options) };
+    io::Write::write_all(&mut fs::File::from(gate), &[1])
+}
+
 /// Runs in the child; only async-signal-safe calls. Reports errno through the pipe if exec fails.
 unsafe fn child(
     prepared: &Prepared,
@@ -186,6 +208,7 @@ unsafe fn child(
     argv: &[*const libc::c_char],
     envp: &[*const libc::c_char],
     report: RawFd,
+    gate: Option<(RawFd, RawFd)>,
 ) -> ! {
     let steps = || -> bool {
         inherited::restore();
@@ -204,8 +227,8 @@ unsafe fn child(
                 return false;
             }
         }
-        if prepared.traced {
-            libc::ptrace(libc::PTRACE_TRACEME, 0, 0, 0);
+        if let Some((reader, writer)) = gate {
+            wait_for_tracer(reader, writer);
         }
         let path = prepared.arguments[0].as_c_str();
         exec(prepared.is_program, path, argv.as_ptr(), envp.as_ptr());
@@ -233,14 +256,20 @@ pub fn launch(request: &Request) -> io::Result<Measured> {
         pointers(&prepared.environment),
     );
     let (error_reader, error_writer) = pipe()?;
-    // SAFETY: closes on exec, so that reading it ends when the command has started.
-    unsafe { libc::fcntl(error_writer.as_raw_fd(), libc::F_SETFD, libc::FD_CLOEXEC) };
+    let (gate_reader, gate_writer) = pipe()?;
+    for writer in [&error_writer, &gate_writer] {
+        // SAFETY: closes on exec, so that reading the errors ends when the command has started.
+        unsafe { libc::fcntl(writer.as_raw_fd(), libc::F_SETFD, libc::FD_CLOEXEC) };
+    }
+    let report = error_writer.as_raw_fd();
+    let gate = (gate_reader.as_raw_fd(), gate_writer.as_raw_fd());
+    let gate = prepared.traced.then_some(gate);
     let signals = install_handlers(request);
     let start = Instant::now();
     // SAFETY: this process has one thread; the child calls async-signal-safe functions only.
     let pid = match unsafe { libc::fork() } {
         -1 => return Err(io::Error::last_os_error()),
-        0 => unsafe { child(&prepared, &signals, &argv, &envp, error_writer.as_raw_fd()) },
+        0 => unsafe { child(&prepared, &signals, &argv, &envp, report, gate) },
         pid => pid,
     };
     CHILD_GROUP.store(pid, Ordering::SeqCst);
@@ -250,6 +279,9 @@ pub fn launch(request: &Request) -> io::Result<Measured> {
         start_timer(request.timeout_s);
     }
     drop(error_writer);
+    if prepared.traced {
+        trace(pid, gate_writer)?;
+    }
     let mut waiting = Waiting::default();
     let (status, usage) = waiting.until_end(pid, request)?;
     passing::pass_to(0);
@@ -297,7 +329,6 @@ fn measured(
 /// Waits for the command's end; passes on what stops a traced command meanwhile.
 #[derive(Default)]
 struct Waiting {
-    seen_exec: bool,
     comes_first: bool,
     mapped: Option<bool>,
 }
@@ -329,24 +360,25 @@ impl Waiting {
     }
 
     fn on_stop(&mut self, pid: i32, status: i32, request: &Request) {
-        let mut signal = libc::WSTOPSIG(status);
-        let event = status >> 16;
-        if event == libc::PTRACE_EVENT_EXIT {
-            self.mapped = mapped_now(pid, &request.expect_mapped)
-                .filter(|mapped| !mapped || self.comes_first || !request.expect_first);
-            signal = 0;
-        } else if signal == libc::SIGTRAP && (!self.seen_exec || event == libc::PTRACE_EVENT_EXEC) {
-            self.seen_exec = true;
-            // Looked at now: a program may write its title over its environment later.
-            self.comes_first = comes_first(pid, &request.expect_mapped);
-            let options =
-                libc::PTRACE_O_TRACEEXIT | libc::PTRACE_O_TRACEEXEC | libc::PTRACE_O_EXITKILL;
-            // SAFETY: the process is ours and stopped.
-            unsafe { libc::ptrace(libc::PTRACE_SETOPTIONS, pid, 0, options) };
-            signal = 0;
-        }
-        // SAFETY: as above; a failure means that it was killed meanwhile.
-        unsafe { libc::ptrace(libc::PTRACE_CONT, pid, 0, signal) };
+        let signal = libc::WSTOPSIG(status);
+        let (go_on, signal) = match status >> 16 {
+            libc::PTRACE_EVENT_EXIT => {
+                self.mapped = mapped_now(pid, &request.expect_mapped)
+                    .filter(|mapped| !mapped || self.comes_first || !request.expect_first);
+                (libc::PTRACE_CONT, 0)
+            }
+            libc::PTRACE_EVENT_EXEC => {
+                // Looked at now: a program may write its title over its environment later.
+                self.comes_first = comes_first(pid, &request.expect_mapped);
+                (libc::PTRACE_CONT, 0)
+            }
+            // Stopped by a signal, it stays so; what goes on after that is shown as a trap.
+            libc::PTRACE_EVENT_STOP if signal != libc::SIGTRAP => (libc::PTRACE_LISTEN, 0),
+            libc::PTRACE_EVENT_STOP => (libc::PTRACE_CONT, 0),
+            _ => (libc::PTRACE_CONT, signal),
+        };
+        // SAFETY: the process is ours and stopped; a failure means that it was killed meanwhile.
+        unsafe { libc::ptrace(go_on, pid, 0, signal) };
     }
 }
 
