@@ -13,7 +13,7 @@ use mallow_measure::elf::{self, Obstacle};
 use mallow_measure::launch::{self, Ending, Measured, Request};
 use mallow_measure::library;
 use mallow_measure::output;
-use mallow_measure::session::Scratch;
+use mallow_measure::scratch::Scratch;
 use mallow_measure::table::{self, Table};
 use serde::{Deserialize, Serialize};
 

@@ -308,9 +308,17 @@ impl Comparison {
             .map(|s| s.allocator.key.as_str())
             .collect();
         if unseen.is_empty() {
-            text.push_str("Every library was seen mapped in the command.\n");
+            text.push_str("Every library was seen mapped in the command");
+            if self.series.iter().any(|s| s.proof == Proof::CameFirst) {
+                text.push_str(", and libc before all others for glibc");
+            }
+            text.push_str(".\n");
         } else {
-            text.push_str(&format!("Not seen mapped: {}.\n", unseen.join(", ")));
+            text.push_str(&format!("Not seen mapped: {}", unseen.join(", ")));
+            if unseen.contains(&"glibc") {
+                text.push_str(" (for glibc: libc, before all other libraries)");
+            }
+            text.push_str(".\n");
         }
         for complaint in &self.complaints {
             text.push_str(&format!("PROBLEM: {}\n", output::printable(complaint)));

@@ -1,95 +1,45 @@
 // SPDX-License-Identifier: MIT
-//! The tool as a user calls it. A stand-in for libmallow.so, compiled here, writes reports as the real
-//! one does, so that every verdict can be provoked.
+//! The tool as a user calls it.
+
+mod stand_in;
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
-use std::sync::OnceLock;
 
-const STAND_IN: &str = r#"
-#include <stdio.h>
-#include <stdlib.h>
+use stand_in::{code, compile, mallow, printed, said, scratch, stand_in};
+
+/// Frees nothing.
+const OTHER_MALLOC: &str = r#"
 #include <string.h>
-#include <unistd.h>
-const char *mw_version_text(void) { return "0.0.9"; } // what the tool knows the library by
-__attribute__((destructor)) static void report(void) {
-    const char *path = getenv("MALLOW_REPORT");
-    const char *bad = getenv("STAND_IN_BAD");
-    if (path == NULL) {
-        return;
-    }
-    char name[512];
-    const char *percent = strstr(path, "%p");
-    snprintf(name, sizeof name, "%.*s%d%s", (int)(percent - path), path, (int)getpid(), percent + 2);
-    FILE *file = fopen(name, "w");
-    const char *begun = getenv("STAND_IN_SLOW"); // made when the report is there, and empty
-    if (begun != NULL) {
-        fflush(file);
-        fclose(fopen(begun, "w"));
-        usleep(400000);
-    }
-    fprintf(file, "{\"mallow\":\"0.0.9\",\"pid\":%d,\"exe\":\"/stand/\\u001bin\",\"symbols\":{\"malloc\":%s,"
-                  "\"free\":true},\"probe_owned\":true,\"stats\":{\"live_count\":5},"
-                  "\"process\":{\"peak_rss_bytes\":3145728}}",
-            (int)getpid(), bad != NULL ? "false" : "true");
-    fclose(file);
+static char room[256 << 20] __attribute__((aligned(16)));
+static size_t used;
+void *malloc(size_t size) {
+    const size_t whole = (size + 31) & ~(size_t)15;
+    char *block = room + __atomic_fetch_add(&used, whole, __ATOMIC_RELAXED);
+    *(size_t *)block = size;
+    return block + 16;
+}
+void free(void *block) { (void)block; }
+void *calloc(size_t count, size_t size) { return malloc(count * size); }
+void *realloc(void *old, size_t size) {
+    const size_t before = old == NULL ? 0 : ((size_t *)old)[-2];
+    return before == 0 ? malloc(size) : memcpy(malloc(size), old, before < size ? before : size);
 }
 "#;
 
-fn scratch() -> &'static Path {
-    static DIRECTORY: OnceLock<PathBuf> = OnceLock::new();
-    DIRECTORY.get_or_init(|| {
-        let path = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("mallow-cli");
-        fs::create_dir_all(&path).unwrap();
-        path
-    })
+const WHOSE_MALLOC: &str = r#"
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <string.h>
+int main(void) {
+    Dl_info info;
+    dladdr(dlsym(RTLD_DEFAULT, "malloc"), &info);
+    return strstr(info.dli_fname, "/libc") != NULL ? 0 : 9;
 }
-
-fn compile(name: &str, source: &str, flags: &[&str]) -> PathBuf {
-    let (code, out) = (scratch().join(format!("{name}.c")), scratch().join(name));
-    fs::write(&code, source).unwrap();
-    let built = Command::new("cc")
-        .args(flags)
-        .arg("-o")
-        .arg(&out)
-        .arg(&code)
-        .status()
-        .unwrap();
-    assert!(built.success(), "cc {name}");
-    out
-}
-
-fn stand_in() -> &'static Path {
-    static LIBRARY: OnceLock<PathBuf> = OnceLock::new();
-    LIBRARY.get_or_init(|| {
-        let path = compile("libmallow.so", STAND_IN, &["-shared", "-fPIC"]);
-        path.canonicalize().unwrap()
-    })
-}
-
-fn mallow(arguments: &[&str]) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_mallow"))
-        .args(arguments)
-        .env("MALLOW_LIB", stand_in())
-        .env_remove("LD_PRELOAD")
-        .output()
-        .unwrap()
-}
-
-fn said(output: &Output) -> String {
-    String::from_utf8_lossy(&output.stderr).into_owned()
-}
-
-fn printed(output: &Output) -> String {
-    String::from_utf8_lossy(&output.stdout).into_owned()
-}
-
-fn code(output: &Output) -> i32 {
-    output.status.code().unwrap_or(-1)
-}
+"#;
 
 #[test]
 fn run_sets_the_preload_and_options_and_hides_its_own_variables() {
@@ -513,9 +463,44 @@ fn compare_measures_and_writes_all_forms() {
         );
     }
     assert_eq!(value["series"][0]["proof"], "mapped");
-    assert_eq!(value["series"][1]["proof"], "nothing_to_map");
+    assert_eq!(value["series"][1]["proof"], "came_first");
     assert!(fs::read_to_string(&files[1]).unwrap().starts_with("<svg"));
     assert!(fs::read_to_string(&files[2]).unwrap().contains("</svg>"));
+}
+
+/// A program that is linked with another allocator, and an environment that preloads one.
+#[test]
+fn the_row_of_glibc_is_glibcs() {
+    let other = compile("libother-malloc.so", OTHER_MALLOC, &["-shared", "-fPIC"]);
+    let other = other.to_str().unwrap();
+    let plain = compile("whose", WHOSE_MALLOC, &[]);
+    let linked = scratch().join("whose-linked");
+    let code_file = scratch().join("whose.c");
+    let built = Command::new("cc")
+        .args(["-Wl,--no-as-needed", "-o"])
+        .args([&linked, &code_file, Path::new(other)])
+        .status();
+    assert!(built.unwrap().success());
+    let (plain, linked) = (plain.to_str().unwrap(), linked.to_str().unwrap());
+    let options = ["compare", "-q", "--no-mallow", "--with", "glibc", "-n", "2"];
+    let compare = |command: &[&str], preload: &str| {
+        Command::new(env!("CARGO_BIN_EXE_mallow"))
+            .args([&options[..], &["--"], command].concat())
+            .env("LD_PRELOAD", preload)
+            .output()
+            .unwrap()
+    };
+    for (program, preload) in [(linked, ""), (plain, other), (linked, other)] {
+        let output = compare(&[program], preload);
+        assert_eq!(code(&output), 0, "{}{}", printed(&output), said(&output));
+        let seen = "seen mapped in the command, and libc before all others for glibc.\n";
+        assert!(printed(&output).contains(seen), "{}", printed(&output));
+    }
+    // Where the command itself sets the variable, nothing is claimed.
+    let own = format!("LD_PRELOAD={other}");
+    let output = compare(&["env", &own, plain], "");
+    let unseen = "Not seen mapped: glibc (for glibc: libc, before all other libraries).\n";
+    assert!(printed(&output).contains(unseen), "{}", printed(&output));
 }
 
 #[test]

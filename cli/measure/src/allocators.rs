@@ -24,7 +24,7 @@ pub struct Allocator {
     pub title: String,
     /// Its version, as far as it can be told.
     pub version: String,
-    /// What goes into `LD_PRELOAD`, in order; nothing for glibc.
+    /// What goes into `LD_PRELOAD`, in order; for glibc libc itself.
     pub preload: Vec<PathBuf>,
     /// Built for safety, not for speed: shown, but not part of the envelope.
     pub hardened: bool,
@@ -79,7 +79,9 @@ pub fn find_all(lib: Option<&Path>) -> Found {
             continue;
         }
         if known.key == "glibc" {
-            found.allocators.push(make(known, glibc_version(), vec![]));
+            // A program may be linked with another allocator, or the environment preload one.
+            let preload = vec![library::LIBC.into()];
+            found.allocators.push(make(known, glibc_version(), preload));
             continue;
         }
         let system = system_copy(known);

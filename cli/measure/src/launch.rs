@@ -16,6 +16,7 @@ use serde::{Deserialize, Serialize};
 use crate::inherited;
 use crate::launcher::launch;
 pub use crate::measured::{Ending, Measured};
+use crate::passing;
 
 /// The hidden first argument that turns either tool into a launcher.
 pub const LAUNCHER_ARGUMENT: &str = "--launch-one";
@@ -39,15 +40,36 @@ pub struct Request {
     pub stdout: Option<PathBuf>,
     /// Standard error goes to this file; discarded if none.
     pub stderr: Option<PathBuf>,
-    /// Leave the three streams and the process group as they are (an interactive run).
+    /// Leave the three streams and the process group as they are (an interactive run). Signals to this
+    /// process are passed on to the command, at whose end this process goes on.
     pub inherit: bool,
+    /// For the launcher: the signals that are.
+    pub passed_on: Vec<i32>,
     /// Files that must be mapped when the process ends. With any, the command is traced (stopped at
     /// its start, its end and its signals only).
     pub expect_mapped: Vec<PathBuf>,
+    /// The first of them must also be the first in the `LD_PRELOAD` of the program that ends.
+    pub expect_first: bool,
 }
 
 /// Runs the command through a fresh launcher and returns what it measured.
 pub fn run(request: &Request) -> io::Result<Measured> {
+    if !request.inherit {
+        return start(request, |_| ());
+    }
+    let request = Request {
+        passed_on: passing::hold(),
+        ..request.clone()
+    };
+    let measured = start(&request, |launcher| {
+        passing::pass_to(launcher);
+        passing::release(&request.passed_on);
+    });
+    passing::release(&request.passed_on); // if it did not start
+    measured
+}
+
+fn start(request: &Request, started: impl FnOnce(libc::pid_t)) -> io::Result<Measured> {
     let (reader, writer) = pipe()?;
     let text = serde_json::to_string(request)?;
     let mut launcher = Command::new(std::env::current_exe()?);
@@ -63,9 +85,11 @@ pub fn run(request: &Request) -> io::Result<Measured> {
             Stdio::null()
         })
         .spawn()?;
+    started(child.id() as libc::pid_t);
     drop(writer);
     let answer = io::read_to_string(fs::File::from(reader));
     let status = child.wait()?;
+    passing::pass_to(0);
     match serde_json::from_str(&answer?) {
         Ok(measured) => Ok(measured),
         Err(_) => Err(io::Error::other(format!(

@@ -2,13 +2,14 @@
 //! The launcher's work: fork the command, wait for it, measure it.
 //!
 //! The launcher has one thread. Its time limit is SIGALRM; it kills the command's process group then,
-//! and also when it is itself interrupted, so that no command outlives its measurement.
+//! and also when it is itself interrupted, so that no command outlives its measurement. In an interactive
+//! run the command is told, and ends as it will.
 
 use std::ffi::{CString, OsString};
 use std::fs;
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
-use std::os::unix::ffi::OsStringExt;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
 use std::time::Instant;
@@ -16,7 +17,9 @@ use std::time::Instant;
 use crate::exec::{exec, is_program};
 use crate::inherited;
 use crate::launch::{pipe, Request, SAVED_PRELOAD};
+use crate::library::LIBC;
 use crate::measured::{Ending, Measured};
+use crate::passing;
 
 static CHILD_GROUP: AtomicI32 = AtomicI32::new(0);
 static TIMED_OUT: AtomicBool = AtomicBool::new(false);
@@ -38,34 +41,33 @@ extern "C" fn on_signal(number: libc::c_int) {
     }
 }
 
-/// What the command is to do at SIGINT and SIGQUIT: as usual, but what we were told if it is a user's;
-/// and the signals that are blocked for it, as they were for us.
+/// The signals that were blocked for us, as they are for the command, but for those that we passed on.
 struct Signals {
-    interrupts: [(libc::c_int, libc::sighandler_t); 2],
     blocked: libc::sigset_t,
+    passed_on: Vec<libc::c_int>,
 }
 
 fn install_handlers(request: &Request) -> Signals {
-    let mut interrupts = [libc::SIGINT, libc::SIGQUIT].map(|signal| (signal, libc::SIG_DFL));
-    let blocked = unblock(&[libc::SIGALRM, libc::SIGINT, libc::SIGTERM]);
-    // SAFETY: a plain handler without SA_RESTART, so that waiting is interrupted; the parent's death
-    // is reported as SIGTERM.
+    let ends = [libc::SIGALRM, libc::SIGINT, libc::SIGTERM];
+    // An interactive run has no group of its own: it ends as its parent wants it to, or with that.
+    let (ends, of_parent) = match request.inherit {
+        true => (&ends[..1], libc::SIGKILL),
+        false => (&ends[..], libc::SIGTERM),
+    };
+    let blocked = unblock(ends);
+    // SAFETY: a plain handler without SA_RESTART, so that waiting is interrupted.
     unsafe {
         let mut action: libc::sigaction = std::mem::zeroed();
         action.sa_sigaction = on_signal as extern "C" fn(libc::c_int) as usize;
-        libc::sigaction(libc::SIGALRM, &action, std::ptr::null_mut());
-        if !request.inherit {
-            libc::sigaction(libc::SIGINT, &action, std::ptr::null_mut());
-            libc::sigaction(libc::SIGTERM, &action, std::ptr::null_mut());
-        } else {
-            interrupts =
-                interrupts.map(|(signal, _)| (signal, libc::signal(signal, libc::SIG_IGN)));
+        for &signal in ends {
+            libc::sigaction(signal, &action, std::ptr::null_mut());
         }
-        libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGTERM);
+        libc::prctl(libc::PR_SET_PDEATHSIG, of_parent);
     }
+    passing::take_over(&request.passed_on);
     Signals {
-        interrupts,
         blocked,
+        passed_on: request.passed_on.clone(),
     }
 }
 
@@ -177,6 +179,28 @@ fn prepare(request: &Request) -> io::Result<Prepared> {
     })
 }
 
+/// In the child: goes on when the parent traces us, and not without a parent.
+unsafe fn wait_for_tracer(reader: RawFd, writer: RawFd) {
+    libc::close(writer);
+    let mut byte = 0_u8;
+    loop {
+        match libc::read(reader, std::ptr::from_mut(&mut byte).cast(), 1) {
+            1 => return,
+            0 => libc::_exit(127),
+            _ => {} // interrupted
+        }
+    }
+}
+
+/// In the parent. A command that has itself traced when it starts could not be left stopped, as one that is
+/// seized can. Where that is refused it runs untraced, and nothing is seen.
+fn trace(pid: i32, gate: OwnedFd) -> io::Result<()> {
+    let options = libc::PTRACE_O_TRACEEXIT | libc::PTRACE_O_TRACEEXEC | libc::PTRACE_O_EXITKILL;
+    // SAFETY: the process is ours, and waits for us.
+    unsafe { libc::ptrace(libc::PTRACE_SEIZE, pid, 0, options) };
+    io::Write::write_all(&mut fs::File::from(gate), &[1])
+}
+
 /// Runs in the child; only async-signal-safe calls. Reports errno through the pipe if exec fails.
 unsafe fn child(
     prepared: &Prepared,
@@ -184,13 +208,12 @@ unsafe fn child(
     argv: &[*const libc::c_char],
     envp: &[*const libc::c_char],
     report: RawFd,
+    gate: Option<(RawFd, RawFd)>,
 ) -> ! {
     let steps = || -> bool {
         inherited::restore();
-        for (signal, disposition) in signals.interrupts {
-            libc::signal(signal, disposition);
-        }
         libc::sigprocmask(libc::SIG_SETMASK, &signals.blocked, std::ptr::null_mut());
+        passing::forget(&signals.passed_on);
         if let Some(streams) = &prepared.streams {
             libc::setpgid(0, 0);
             for (target, stream) in streams.iter().enumerate() {
@@ -204,8 +227,8 @@ unsafe fn child(
                 return false;
             }
         }
-        if prepared.traced {
-            libc::ptrace(libc::PTRACE_TRACEME, 0, 0, 0);
+        if let Some((reader, writer)) = gate {
+            wait_for_tracer(reader, writer);
         }
         let path = prepared.arguments[0].as_c_str();
         exec(prepared.is_program, path, argv.as_ptr(), envp.as_ptr());
@@ -233,23 +256,35 @@ pub fn launch(request: &Request) -> io::Result<Measured> {
         pointers(&prepared.environment),
     );
     let (error_reader, error_writer) = pipe()?;
-    // SAFETY: closes on exec, so that reading it ends when the command has started.
-    unsafe { libc::fcntl(error_writer.as_raw_fd(), libc::F_SETFD, libc::FD_CLOEXEC) };
+    let (gate_reader, gate_writer) = pipe()?;
+    for writer in [&error_writer, &gate_writer] {
+        // SAFETY: closes on exec, so that reading the errors ends when the command has started.
+        unsafe { libc::fcntl(writer.as_raw_fd(), libc::F_SETFD, libc::FD_CLOEXEC) };
+    }
+    let report = error_writer.as_raw_fd();
+    let gate = (gate_reader.as_raw_fd(), gate_writer.as_raw_fd());
+    let gate = prepared.traced.then_some(gate);
     let signals = install_handlers(request);
     let start = Instant::now();
     // SAFETY: this process has one thread; the child calls async-signal-safe functions only.
     let pid = match unsafe { libc::fork() } {
         -1 => return Err(io::Error::last_os_error()),
-        0 => unsafe { child(&prepared, &signals, &argv, &envp, error_writer.as_raw_fd()) },
+        0 => unsafe { child(&prepared, &signals, &argv, &envp, report, gate) },
         pid => pid,
     };
     CHILD_GROUP.store(pid, Ordering::SeqCst);
+    passing::pass_to(pid);
+    passing::release(&request.passed_on);
     if request.timeout_s > 0.0 {
         start_timer(request.timeout_s);
     }
     drop(error_writer);
+    if prepared.traced {
+        trace(pid, gate_writer)?;
+    }
     let mut waiting = Waiting::default();
     let (status, usage) = waiting.until_end(pid, request)?;
+    passing::pass_to(0);
     let wall_s = start.elapsed().as_secs_f64();
     start_timer(0.0);
     let mut error = Vec::new();
@@ -294,7 +329,7 @@ fn measured(
 /// Waits for the command's end; passes on what stops a traced command meanwhile.
 #[derive(Default)]
 struct Waiting {
-    seen_exec: bool,
+    comes_first: bool,
     mapped: Option<bool>,
 }
 
@@ -325,21 +360,25 @@ impl Waiting {
     }
 
     fn on_stop(&mut self, pid: i32, status: i32, request: &Request) {
-        let mut signal = libc::WSTOPSIG(status);
-        let event = status >> 16;
-        if event == libc::PTRACE_EVENT_EXIT {
-            self.mapped = mapped_now(pid, &request.expect_mapped);
-            signal = 0;
-        } else if signal == libc::SIGTRAP && (!self.seen_exec || event == libc::PTRACE_EVENT_EXEC) {
-            self.seen_exec = true;
-            let options =
-                libc::PTRACE_O_TRACEEXIT | libc::PTRACE_O_TRACEEXEC | libc::PTRACE_O_EXITKILL;
-            // SAFETY: the process is ours and stopped.
-            unsafe { libc::ptrace(libc::PTRACE_SETOPTIONS, pid, 0, options) };
-            signal = 0;
-        }
-        // SAFETY: as above; a failure means that it was killed meanwhile.
-        unsafe { libc::ptrace(libc::PTRACE_CONT, pid, 0, signal) };
+        let signal = libc::WSTOPSIG(status);
+        let (go_on, signal) = match status >> 16 {
+            libc::PTRACE_EVENT_EXIT => {
+                self.mapped = mapped_now(pid, &request.expect_mapped)
+                    .filter(|mapped| !mapped || self.comes_first || !request.expect_first);
+                (libc::PTRACE_CONT, 0)
+            }
+            libc::PTRACE_EVENT_EXEC => {
+                // Looked at now: a program may write its title over its environment later.
+                self.comes_first = comes_first(pid, &request.expect_mapped);
+                (libc::PTRACE_CONT, 0)
+            }
+            // Stopped by a signal, it stays so; what goes on after that is shown as a trap.
+            libc::PTRACE_EVENT_STOP if signal != libc::SIGTRAP => (libc::PTRACE_LISTEN, 0),
+            libc::PTRACE_EVENT_STOP => (libc::PTRACE_CONT, 0),
+            _ => (libc::PTRACE_CONT, signal),
+        };
+        // SAFETY: the process is ours and stopped; a failure means that it was killed meanwhile.
+        unsafe { libc::ptrace(go_on, pid, 0, signal) };
     }
 }
 
@@ -349,6 +388,26 @@ fn mapped_now(pid: i32, expected: &[PathBuf]) -> Option<bool> {
         .filter(|maps| !maps.is_empty())?;
     Some(expected.iter().all(|path| {
         let shown = path.to_string_lossy();
-        maps.lines().any(|line| line.ends_with(shown.as_ref()))
+        maps.lines()
+            .any(|line| line.ends_with(shown.as_ref()) || (shown == LIBC && is_old_libc(line)))
     }))
+}
+
+/// `libc-2.31.so`, to which `libc.so.6` is a link before glibc 2.34.
+fn is_old_libc(line: &str) -> bool {
+    let name = line.rsplit('/').next().unwrap_or_default();
+    name.starts_with("libc-2.") && name.ends_with(".so")
+}
+
+/// Is the first of these the first that the program is to preload?
+fn comes_first(pid: i32, expected: &[PathBuf]) -> bool {
+    let environment = fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
+    let preload = environment
+        .split(|byte| *byte == 0)
+        .find_map(|entry| entry.strip_prefix(b"LD_PRELOAD="))
+        .unwrap_or_default();
+    let first = preload
+        .split(|byte| matches!(byte, b':' | b' '))
+        .find(|name| !name.is_empty());
+    expected.first().map(|path| path.as_os_str().as_bytes()) == first
 }

@@ -147,6 +147,10 @@ pub fn peer_directories() -> Vec<PathBuf> {
         .collect()
 }
 
+/// libc itself, as the loader knows it. Every program maps it: its `malloc` is the one that is used where it
+/// comes before all other libraries.
+pub const LIBC: &str = "libc.so.6";
+
 /// The value for `LD_PRELOAD`: ours first, then what was there already.
 pub fn preload_value(ours: &[PathBuf], existing: Option<&OsStr>) -> OsString {
     let existing = existing

@@ -5,15 +5,14 @@
 use std::fs;
 use std::hash::{DefaultHasher, Hasher};
 use std::io::{self, Read, Write};
-use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU32, Ordering};
 
 use serde::{Deserialize, Serialize};
 
 use crate::allocators::Allocator;
 use crate::launch::{self, Ending, Measured, Request};
 use crate::library;
+use crate::scratch::Scratch;
 use crate::stats::Summary;
 
 /// More than what may be left of a block that is begun.
@@ -80,7 +79,9 @@ pub enum Proof {
     NotMapped,
     /// The process ended in a way that could not be observed, or nobody looked.
     Unknown,
-    /// glibc: nothing to preload.
+    /// glibc: libc was mapped, as every program has it, and came before all other libraries.
+    CameFirst,
+    /// There is nothing to preload: glibc's in results of old.
     NothingToMap,
 }
 
@@ -253,10 +254,10 @@ pub fn run_interleaved(
             });
             let series = &mut all[at];
             if let (true, Some(mapped)) = (verify, run.measured.mapped) {
-                series.proof = if mapped {
-                    Proof::Mapped
-                } else {
-                    Proof::NotMapped
+                series.proof = match (mapped, is_libc(&series.allocator)) {
+                    (false, _) => Proof::NotMapped,
+                    (true, true) => Proof::CameFirst,
+                    (true, false) => Proof::Mapped,
                 };
             }
             let problem = problem.or_else(|| {
@@ -275,6 +276,10 @@ pub fn run_interleaved(
         }
     }
     Ok(all)
+}
+
+fn is_libc(allocator: &Allocator) -> bool {
+    allocator.preload == [Path::new(library::LIBC)]
 }
 
 fn one_run(
@@ -296,11 +301,13 @@ fn one_run(
         stdout: job.read_output.then(|| output.clone()),
         stderr: Some(errors.clone()),
         inherit: false,
+        passed_on: Vec::new(),
         expect_mapped: if verify {
             allocator.preload.clone()
         } else {
             Vec::new()
         },
+        expect_first: is_libc(allocator),
     };
     if preload.is_empty() {
         request.remove.push("LD_PRELOAD".into());
@@ -394,71 +401,9 @@ fn read_tail(path: &Path, limit: u64) -> String {
     String::from_utf8_lossy(&bytes).into_owned()
 }
 
-/// A directory of our own that goes with us.
-pub struct Scratch(pub PathBuf);
-
-/// How their names begin: nobody else's do.
-const SCRATCH_PREFIX: &str = "mallow-scratch-";
-
-impl Scratch {
-    /// Makes one below the system's directory for temporary files, that is for this user alone: where
-    /// everybody may write, one that is there already is perhaps another's.
-    pub fn new() -> io::Result<Scratch> {
-        static COUNT: AtomicU32 = AtomicU32::new(0);
-        Scratch::remove_abandoned();
-        loop {
-            let number = COUNT.fetch_add(1, Ordering::Relaxed);
-            let name = format!("{SCRATCH_PREFIX}{}-{number}", std::process::id());
-            let path = std::env::temp_dir().join(name);
-            match fs::DirBuilder::new().mode(0o700).create(&path) {
-                Ok(()) => return Ok(Scratch(path)),
-                Err(e) if e.kind() == io::ErrorKind::AlreadyExists => {}
-                Err(e) => {
-                    let text = format!("temporary directory '{}': {e}", path.display());
-                    return Err(io::Error::new(e.kind(), text));
-                }
-            }
-        }
-    }
-
-    /// Removes what interrupted sessions of this user left: directories named after processes that are
-    /// no more.
-    fn remove_abandoned() {
-        // SAFETY: always succeeds.
-        let user = unsafe { libc::geteuid() };
-        let entries = fs::read_dir(std::env::temp_dir())
-            .into_iter()
-            .flatten()
-            .flatten();
-        for entry in entries {
-            let name = entry.file_name().to_string_lossy().into_owned();
-            let process = name
-                .strip_prefix(SCRATCH_PREFIX)
-                .and_then(|rest| rest.split_once('-'))
-                .and_then(|(pid, number)| {
-                    Some((pid.parse::<u32>().ok()?, number.parse::<u32>().ok()?))
-                });
-            let is_ours =
-                || fs::symlink_metadata(entry.path()).is_ok_and(|m| m.is_dir() && m.uid() == user);
-            if process.is_some_and(|(pid, _)| !Path::new(&format!("/proc/{pid}")).exists())
-                && is_ours()
-            {
-                let _ = fs::remove_dir_all(entry.path());
-            }
-        }
-    }
-}
-
-impl Drop for Scratch {
-    fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.0);
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::os::unix::fs::PermissionsExt;
 
     #[test]
     fn output_is_whole_only_where_there_is_room_for_more() {
@@ -501,42 +446,6 @@ mod tests {
         assert_eq!((score.value, score.unit.as_str()), (12.5, "M ops/s"));
         assert_eq!(last_score("scores 1\nscore many\n"), None);
         assert_eq!(last_score("score 3").unwrap().unit, "");
-    }
-
-    #[test]
-    fn what_a_dead_session_left_is_removed_and_what_a_living_one_has_is_not() {
-        // Process ids stay below 2^22.
-        let dead = std::env::temp_dir().join("mallow-scratch-4194305-0");
-        fs::create_dir_all(&dead).unwrap();
-        // A user's own, of a release or a month.
-        let users = std::env::temp_dir().join("mallow-4194305-11");
-        fs::create_dir_all(&users).unwrap();
-        let ours = Scratch::new().unwrap();
-        let other = Scratch::new().unwrap();
-        assert!(!dead.exists() && ours.0.exists() && other.0.exists());
-        assert!(users.exists());
-        let _ = fs::remove_dir(&users);
-        let path = ours.0.clone();
-        drop(ours);
-        assert!(!path.exists());
-    }
-
-    #[test]
-    fn a_directory_that_is_there_already_is_not_used() {
-        // Another test may take a number or two meanwhile.
-        let first = Scratch::new().unwrap();
-        let name = first.0.file_name().unwrap().to_string_lossy().into_owned();
-        let (start, number) = name.rsplit_once('-').unwrap();
-        let number: u32 = number.parse().unwrap();
-        let theirs: Vec<PathBuf> = (number + 1..number + 10)
-            .map(|n| first.0.with_file_name(format!("{start}-{n}")))
-            .filter(|path| fs::create_dir(path).is_ok())
-            .collect();
-        let next = Scratch::new().unwrap();
-        assert!(!theirs.contains(&next.0), "{}", next.0.display());
-        let mode = fs::metadata(&next.0).unwrap().permissions().mode();
-        assert_eq!(mode & 0o777, 0o700);
-        theirs.iter().for_each(|path| fs::remove_dir(path).unwrap());
     }
 
     #[test]
