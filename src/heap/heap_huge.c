@@ -38,7 +38,7 @@ MALLOW_INTERNAL uintptr_t heap_allocate_apart(struct heap_shared *shared, size_t
                                               .use = heap_huge_use(zeroed)};
     const uint64_t used_bytes = meta_used_bytes(shared->meta);
     const uintptr_t address = heap_huge_try(shared, size, request, OS_CHARGE_SOFT);
-    heap_note_effort(HEAP_EFFORT_HUGE);
+    heap_note_effort(HEAP_EFFORT_HUGE + HEAP_EFFORT_LOOK); // for what the caller has looked at
     if (likely(address != 0) && heap_thread.first_effort == 0) {
         heap_end_huge(shared, entries, used_bytes, zeroed);
     }
