@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 // The allocator's own figures against those of the kernel, through filling, thinning out, purging and
-// freeing: what it says is resident is what RSS says, within 2 %.
+// freeing: what it says is resident is what RSS says, but for pages of files, within 2 %.
 #include "idle.h"
 
 #include <mallow/observe.h>
@@ -21,7 +21,7 @@ static struct mw_stats figures(void)
 static void compare(const char *when)
 {
     const size_t resident = figures().resident_bytes / KIB - begin.resident;
-    const size_t rss = process_rss_kib() - begin.rss;
+    const size_t rss = process_anonymous_kib() - begin.rss;
     dprintf(2, "%-20s RSS %7zu KiB more, resident %7zu\n", when, rss, resident);
     const size_t slack = rss / 50 + 300;
     CHECK(resident < rss + slack && rss < resident + slack, "%s: RSS rose by %zu KiB, resident by %zu",
@@ -35,8 +35,8 @@ int main(void)
     struct load huge;
     struct load large;
     fam_free(fam_malloc(100));
-    (void)process_rss_kib();
-    begin.rss = process_rss_kib();
+    (void)process_anonymous_kib();
+    begin.rss = process_anonymous_kib();
     begin.resident = figures().resident_bytes / KIB;
     load_fill(&small, 100000, 700);
     begin.rss += 800; // the list of blocks
@@ -48,10 +48,10 @@ int main(void)
     load_thin_out(&small, 20, &chance);
     compare("thinned out");
     const uint64_t purged = figures().purged_bytes;
-    const size_t before = process_rss_kib();
+    const size_t before = process_anonymous_kib();
     const size_t released = mw_collect(true);
     compare("collected");
-    const size_t fell = before - process_rss_kib();
+    const size_t fell = before - process_anonymous_kib();
     CHECK(released / KIB < fell + fell / 20 && fell < released / KIB + released / KIB / 20,
           "%zu KiB said to be released, RSS fell by %zu", released / KIB, fell);
     CHECK(figures().purged_bytes - purged <= released, "purged more than released");

@@ -177,18 +177,29 @@ static inline size_t process_status_kib(const char *row)
 }
 
 // Exact resident size: /proc/self/status lags by up to 64 pages a CPU, smaps_rollup counts.
-static inline size_t process_rss_kib(void)
+static inline size_t process_rollup_kib(const char *name, const char *name_in_status)
 {
     char text[2048];
     const int fd = open("/proc/self/smaps_rollup", O_RDONLY | O_CLOEXEC);
     if (fd < 0) {
-        return process_status_kib("VmRSS");
+        return process_status_kib(name_in_status);
     }
     const ssize_t got = read(fd, text, sizeof text - 1);
     close(fd);
     text[got > 0 ? got : 0] = '\0';
-    const char *const found = strstr(text, "Rss:");
-    return found == NULL ? process_status_kib("VmRSS") : (size_t)strtoull(found + 4, NULL, 10);
+    const char *const found = strstr(text, name);
+    return found == NULL ? process_status_kib(name_in_status) : (size_t)strtoull(found + strlen(name), NULL, 10);
+}
+
+static inline size_t process_rss_kib(void)
+{
+    return process_rollup_kib("\nRss:", "VmRSS");
+}
+
+// Without pages of files: how many of those come in around a fault is chance.
+static inline size_t process_anonymous_kib(void)
+{
+    return process_rollup_kib("\nAnonymous:", "RssAnon");
 }
 
 static inline uint64_t now_ns(clockid_t clock)
