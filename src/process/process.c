@@ -51,9 +51,12 @@ static void process_apply_options(struct process *process) {
     worker_adjust_trim(&process->worker);
 }
 
-// A limit of what is kept that cannot be reached means all of it. May wait for the thread's end.
-static void process_keep(struct process *process) {
-    worker_keep(&process->worker, process_option(&process->options, trim_threshold) == UINT64_MAX);
+// Ends a change of options. A limit of what is kept that cannot be reached means all of it: may wait
+// for the thread's end then, so not with the lock.
+static void process_end_options(struct process *process) {
+    const bool keeps = process_option(&process->options, trim_threshold) == UINT64_MAX;
+    os_lock_drop(&process->start_lock);
+    worker_keep(&process->worker, keeps);
 }
 
 MALLOW_INTERNAL int process_set_option(struct process *process, const char *name,
@@ -64,8 +67,7 @@ MALLOW_INTERNAL int process_set_option(struct process *process, const char *name
     if (error == 0) {
         process_apply_options(process);
     }
-    os_lock_drop(&process->start_lock);
-    process_keep(process);
+    process_end_options(process);
     return error;
 }
 
@@ -74,8 +76,7 @@ MALLOW_INTERNAL void process_set_trim_threshold(struct process *process, uint64_
     process_option(&process->options, trim_threshold) = bytes;
     process->options.given |= UINT32_C(1) << PROCESS_OPTION_trim_threshold;
     process_apply_options(process);
-    os_lock_drop(&process->start_lock);
-    process_keep(process);
+    process_end_options(process);
 }
 
 // The largest block that has no mapping of its own.
