@@ -51,8 +51,8 @@ static void process_apply_options(struct process *process) {
     worker_adjust_trim(&process->worker);
 }
 
-// Ends a change of options. A limit of what is kept that cannot be reached means all of it: that may
-// wait for the thread's end, so without the lock.
+// Ends a change of options. A limit of what is kept that cannot be reached means all of it. That
+// may wait for the thread's end: so without the lock.
 static void process_end_options(struct process *process) {
     const bool keeps = process_option(&process->options, trim_threshold) == UINT64_MAX;
     os_lock_drop(&process->start_lock);
