@@ -30,7 +30,8 @@ MW_API bool mw_option_info_get(unsigned index, struct mw_option_info *info);
 // Sets an option for calls from now on. 0, ENOENT (no such option), EINVAL (bad value) or EBUSY
 // (only settable at start). Errors are returned, not printed.
 // Any thread; it counts when the call returns. One call at a time, under a short lock; limits that
-// are shares, and pressure, read files of the kernel's when they change.
+// are shares, and pressure, read files of the kernel's when they change. A trim_threshold of 2^64 - 1
+// keeps all, as mallopt(M_TRIM_THRESHOLD, -1) does, and waits for the end of the background thread.
 MW_API int mw_option_set(const char *name, const char *value);
 
 // A default of the program's own: the same, unless the environment, mw_option_set or mallopt has set the

@@ -52,7 +52,7 @@ struct os {
 // The program break: libc's malloc takes memory there, we never do. 0: there is none.
 MALLOW_INTERNAL uintptr_t os_break(void);
 
-// Whether an address lies in what it has grown by since. Makes no system call with glibc.
+// Whether an address lies in what it has grown by since the start. Makes no system call with glibc.
 MALLOW_INTERNAL bool os_is_in_break(const struct os *os, uintptr_t address);
 
 // What is worth looking after: so much free memory is kept, or memory in use has grown so much.

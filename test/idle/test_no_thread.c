@@ -3,12 +3,13 @@
 // refuses it, or the time, the process's number or to wait, or because the program's thread-local storage is large, free
 // memory comes back in small steps of the calls that the program goes on making.
 //
-//   idle_no_thread off|sandbox|confined|failing|storage|timeless|numberless|restless|late_off
+//   idle_no_thread off|sandbox|confined|failing|storage|timeless|numberless|restless|late_off|off_crowded|kept
 #include "idle.h"
 
 #include "../support/filter.h"
 
 #include <dlfcn.h>
+#include <malloc.h>
 #include <sched.h>
 #include <stdarg.h>
 #include <stdatomic.h>
@@ -64,6 +65,20 @@ static void go_on(unsigned milliseconds)
     }
 }
 
+// Large blocks are replaced in any order, so that each free has neighbours to look at.
+static void go_on_replacing(void **slots, size_t count, struct chance *chance, unsigned milliseconds)
+{
+    for (unsigned waited = 0; waited < milliseconds; waited += 5) {
+        for (int i = 0; i < 20; i++) {
+            void **const slot = &slots[chance_below(chance, count)];
+            fam_free(*slot);
+            *slot = fam_malloc(150000 + chance_below(chance, 10000));
+            CHECK(*slot != NULL, "malloc");
+        }
+        rest_ms(5);
+    }
+}
+
 static void fill_and_free(void)
 {
     struct load load;
@@ -87,6 +102,43 @@ static void expect_steps(size_t before)
     }
 }
 
+static void expect_steps_beside_large_blocks(size_t before)
+{
+    static void *slots[64];
+    struct chance chance = {13};
+    struct load load;
+    load_fill(&load, 400, 500000);
+    load_free(&load);
+    const size_t full = process_rss_kib();
+    const size_t live = COUNT_OF(slots) * 160;
+    CHECK(full > before + live + 24 * KIB, "only %zu KiB after %zu", full, before);
+    for (int tries = 0; process_rss_kib() > before + live + SLACK_KIB; tries++) {
+        CHECK(tries < 60, "%zu KiB before, %zu full, %zu now", before, full, process_rss_kib());
+        CHECK(thread_count() == 1, "%zu threads", thread_count());
+        go_on_replacing(slots, COUNT_OF(slots), &chance, 100);
+    }
+}
+
+static void set_option(const char *name, const char *value)
+{
+    int (*set)(const char *, const char *) = NULL;
+    *(void **)&set = dlsym(RTLD_DEFAULT, "mw_option_set");
+    CHECK(set(name, value) == 0, "mw_option_set of %s", name);
+}
+
+// What mallopt says is to be kept is, until the option is set.
+static void expect_kept_until_set(size_t before)
+{
+    CHECK(mallopt(M_TRIM_THRESHOLD, -1) == 1, "mallopt");
+    fill_and_free();
+    go_on(500);
+    CHECK(process_rss_kib() > before + 16 * KIB && thread_count() == 1, "%zu KiB after %zu", process_rss_kib(), before);
+    set_option("trim_threshold", "64M");
+    fill_and_free();
+    CHECK(wait_for_threads(2, 100), "%zu threads", thread_count());
+    CHECK(wait_for_rss(before + SLACK_KIB, 4000), "%zu KiB before, %zu now", before, process_rss_kib());
+}
+
 // Pages inside slabs that are partly in use come back by the same steps; also what a thread has begun with that
 // is no longer wanted.
 static void expect_steps_in_slabs(bool late)
@@ -97,10 +149,8 @@ static void expect_steps_in_slabs(bool late)
     load_fill(&load, FILL / 900, 900);
     load_thin_out(&load, 20, &chance);
     if (late) {
-        int (*set)(const char *, const char *) = NULL;
-        *(void **)&set = dlsym(RTLD_DEFAULT, "mw_option_set");
         CHECK(wait_for_threads(2, 100), "%zu threads", thread_count());
-        CHECK(set("background", "0") == 0, "mw_option_set");
+        set_option("background", "0");
         CHECK(wait_for_threads(1, 1000), "%zu threads", thread_count());
     }
     const size_t full = process_rss_kib();
@@ -145,6 +195,14 @@ int main(int count, char **arguments)
     load_fill(&load, 1000, 400);
     load_free(&load);
     const size_t before = process_rss_kib() + FILL / KIB / 200;
+    if (strcmp(why, "kept") == 0) {
+        expect_kept_until_set(before);
+        return 0;
+    }
+    if (strcmp(why, "off_crowded") == 0) {
+        expect_steps_beside_large_blocks(before);
+        return 0;
+    }
     if (strcmp(why, "sandbox") == 0) {
         fill_and_free();
         CHECK(wait_for_threads(2, 100), "%zu threads", thread_count());

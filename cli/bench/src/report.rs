@@ -312,14 +312,15 @@ pub fn mallow_failed(results: &Results) -> bool {
 
 /// Why there is no figure at all, if there is none.
 pub fn nothing_ran(results: &Results) -> Option<String> {
-    let skipped = |b: &Outcome| b.skipped.clone();
-    let reasons: Vec<String> = results.benchmarks.iter().filter_map(skipped).collect();
-    (reasons.len() == results.benchmarks.len()).then(|| {
-        format!(
-            "no benchmark has run: {}",
-            reasons.first().map_or("none was chosen", |r| r)
-        )
-    })
+    if results.benchmarks.iter().any(|b| b.skipped.is_none()) {
+        return None;
+    }
+    let first = results.benchmarks.first();
+    let why = first.and_then(|b| b.skipped.as_deref());
+    Some(format!(
+        "no benchmark has run: {}",
+        why.unwrap_or("none was chosen")
+    ))
 }
 
 /// Two sessions: each allocator's change, mallow's worst benchmarks first.
