@@ -40,7 +40,7 @@ pub fn run(matches: &ArgMatches) -> Result<u8, Failure> {
         std::fs::write(&picture, svg).map_err(|e| tool(format!("'{}': {e}", picture.display())))?;
         return Ok(0);
     }
-    let more = list(matches, "with");
+    let more = list(matches, "with")?;
     for word in &more {
         if let Some(why) = dispatch::refusal(word) {
             return Err(usage(format!("option --with: '{word}': {why}")));

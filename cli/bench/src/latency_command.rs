@@ -48,7 +48,7 @@ pub fn run(matches: &ArgMatches) -> Result<u8, Failure> {
         return Ok(0);
     }
     let (directory, head) = experiment_head("latency")?;
-    let mut set = list(matches, "set");
+    let mut set = list(matches, "set")?;
     if text(matches, "pin").is_some() {
         set.push(format!("pin={}", whole(matches, "pin", 0, 0)?));
     }
@@ -63,7 +63,7 @@ pub fn run(matches: &ArgMatches) -> Result<u8, Failure> {
     let plan = Plan {
         rounds: whole(matches, "runs", 3, 1)?,
         quick: matches.get_flag("quick"),
-        only: list(matches, "only"),
+        only: list(matches, "only")?,
         set,
     };
     let suffix = if plan.quick {

@@ -51,7 +51,7 @@ pub fn run(matches: &ArgMatches) -> Result<u8, Failure> {
     let usual = result_path(Path::new("."), &head.0, &head.1, "-long");
     let out = out_path(matches, usual)?;
     let mut allocators = chosen(matches)?;
-    let only = list(matches, "only");
+    let only = list(matches, "only")?;
     if let Some(name) = only
         .iter()
         .find(|n| !allocators.iter().any(|a| a.key == **n))

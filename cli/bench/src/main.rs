@@ -172,15 +172,24 @@ fn text<'a>(matches: &'a ArgMatches, name: &str) -> Option<&'a str> {
     matches.get_one::<String>(name).map(String::as_str)
 }
 
-fn list(matches: &ArgMatches, name: &str) -> Vec<String> {
-    let words = text(matches, name)
-        .unwrap_or_default()
+/// Words between commas; none if the option is not given. Given, it has one at least: an empty variable
+/// of a script would else stand for all.
+fn list(matches: &ArgMatches, name: &str) -> Result<Vec<String>, Failure> {
+    let Some(given) = text(matches, name) else {
+        return Ok(Vec::new());
+    };
+    let words: Vec<String> = given
         .split(',')
-        .map(str::trim);
-    words
+        .map(str::trim)
         .filter(|word| !word.is_empty())
         .map(String::from)
-        .collect()
+        .collect();
+    if words.is_empty() {
+        return Err(usage(format!(
+            "option --{name}: bad value '{given}': wanted one or more, with commas between"
+        )));
+    }
+    Ok(words)
 }
 
 fn whole(matches: &ArgMatches, name: &str, default: usize, least: usize) -> Result<usize, Failure> {
@@ -282,7 +291,7 @@ fn bench_main(matches: &ArgMatches) -> Result<u8, Failure> {
     let suite =
         Suite::read(Path::new(text(matches, "suite").unwrap_or_default())).map_err(usage)?;
     let benchmarks = suite
-        .select(&list(matches, "only"), &list(matches, "kind"), quick)
+        .select(&list(matches, "only")?, &list(matches, "kind")?, quick)
         .map_err(usage)?;
     let beside = suite.root.join("bench/explanations.json");
     let explanations = explanations(matches, beside)?;

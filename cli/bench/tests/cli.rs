@@ -131,6 +131,14 @@ fn what_is_unknown_is_named() {
             "option --runs: bad value '-1'",
         ),
         (
+            vec!["--suite", suite, "--only", ","],
+            "option --only: bad value ','",
+        ),
+        (
+            vec!["--suite", suite, "--kind", ""],
+            "option --kind: bad value ''",
+        ),
+        (
             vec!["--suite", suite, "--explanations", "/no/explanations"],
             "option --explanations: '/no/explanations'",
         ),

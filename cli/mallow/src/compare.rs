@@ -26,7 +26,7 @@ pub fn command() -> Command {
         .about("Runs a command under mallow and every allocator found, and compares time and memory")
         .override_usage("mallow compare [OPTIONS] -- CMD...")
         .after_help(
-            "Runs are interleaved (A B C C B A). Time and faults are those of the command and of all \
+            "Runs are interleaved (A B C, C B A and so on). Time and faults are those of the command and of all \
              children it waited for; peak memory is that of the largest single process among them. The \
              command's standard output is discarded, its input is empty unless --input names a file.\n\n\
              Exit codes: 0 all went well and the allocators agree; 1 an allocator failed, or exit codes or \

@@ -412,19 +412,13 @@ fn a_command_ignores_and_blocks_what_the_tool_was_started_with() {
 
 #[test]
 fn a_time_limit_holds_where_its_signal_is_blocked() {
-    let job = [
-        "--timeout",
-        "0.2",
-        "--no-mallow",
-        "--with",
-        "glibc",
-        "-n",
-        "1",
-    ];
-    let words = [&["compare", "-q"], &job[..], &["--", "sleep", "20"]].concat();
-    let output = mallow_with(&[], &[libc::SIGALRM], &words);
-    let printed = printed(&output);
-    assert!(printed.contains("timed out"), "{printed}{}", said(&output));
+    let job = ["--no-mallow", "--with", "glibc", "-n", "1", "--timeout"];
+    for limit in ["0.2", "1e-9"] {
+        let words = [&["compare", "-q"], &job[..], &[limit, "--", "sleep", "20"]].concat();
+        let output = mallow_with(&[], &[libc::SIGALRM], &words);
+        let printed = printed(&output);
+        assert!(printed.contains("timed out"), "{printed}{}", said(&output));
+    }
 }
 
 #[test]

@@ -154,6 +154,26 @@ where
     labels(area, &chart, points)
 }
 
+/// A name as it is drawn: of a long one, as paths and versions make it, the ends.
+fn shown(name: &str) -> String {
+    const MOST: usize = 26;
+    let letters: Vec<char> = name.chars().collect();
+    if letters.len() <= MOST {
+        return name.into();
+    }
+    let end = letters.len() - (MOST - 1) / 2;
+    letters[..MOST / 2]
+        .iter()
+        .chain(&['…'])
+        .chain(&letters[end..])
+        .collect()
+}
+
+/// How many pixels a name is given, in letters of 13: those of the viewer's font may be broad.
+fn name_width(name: &str) -> i32 {
+    8 * shown(name).chars().count() as i32
+}
+
 /// Names beside the points: at the first place around each that covers no other name and no point.
 fn labels<B: DrawingBackend, X, Y>(
     area: &DrawingArea<B, Shift>,
@@ -167,14 +187,14 @@ where
 {
     const HEIGHT: i32 = 14;
     let origin = area.get_base_pixel();
-    let right_end = origin.0 + area.dim_in_pixel().0 as i32 - 4;
+    let (left_end, right_end) = (origin.0, origin.0 + area.dim_in_pixel().0 as i32 - 4);
     let dots: Vec<(i32, i32)> = points
         .iter()
         .map(|p| chart.backend_coord(&(p.time, p.memory)))
         .collect();
     let mut taken: Vec<(i32, i32, i32)> = dots.iter().map(|(x, y)| (x - 5, y - 7, 10)).collect();
     for (at, point) in points.iter().enumerate() {
-        let ((x, y), width) = (dots[at], 8 * point.key.len() as i32);
+        let ((x, y), width) = (dots[at], name_width(&point.key));
         let around = [
             (9, -7),
             (-9 - width, -7),
@@ -183,7 +203,8 @@ where
         ];
         let further = (1..12).flat_map(|n| [(9, -7 + 7 * n), (9, -7 - 7 * n), (-9 - width, 7 * n)]);
         let free = |left: i32, top: i32| {
-            left + width <= right_end
+            left >= left_end
+                && left + width <= right_end
                 && !taken
                     .iter()
                     .any(|(l, t, w)| left < l + w && *l < left + width && (top - t).abs() < HEIGHT)
@@ -198,7 +219,8 @@ where
         let style = ("sans-serif", 13)
             .into_font()
             .color(&colour(&point.key, at));
-        area.draw_text(&point.key, &style, (left - origin.0, top - origin.1))?;
+        let place = (left - origin.0, top - origin.1);
+        area.draw_text(&shown(&point.key), &style, place)?;
     }
     Ok(())
 }
@@ -213,23 +235,25 @@ where
     B::ErrorType: 'static,
 {
     let (width, height) = area.dim_in_pixel();
-    let (name_width, figure_width, top) = (70, 64, 26);
-    let room = f64::from(width.saturating_sub(name_width + figure_width + 24));
+    let (figure_width, top) = (64, 26);
+    let widest = points.iter().map(|p| name_width(&p.key)).max();
+    let name_width = widest.unwrap_or(0).max(64) + 6;
+    let room = f64::from(width.saturating_sub(name_width as u32 + figure_width + 24));
     let largest = points
         .iter()
         .map(|p| value(p).0.max(value(p).1 .1))
         .fold(f64::MIN_POSITIVE, f64::max);
     let step = f64::from(height.saturating_sub(top + 14)) / points.len().max(1) as f64;
     let thickness = (step * 0.66).clamp(4.0, 20.0);
-    area.draw_text(caption, &text(13), (name_width as i32, 6))?;
+    area.draw_text(caption, &text(13), (name_width, 6))?;
     for (at, point) in points.iter().enumerate() {
         let (figure, (low, high)) = value(point);
         let middle = (f64::from(top) + step * (at as f64 + 0.5)) as i32;
         let half = (thickness / 2.0) as i32;
-        let x = |v: f64| name_width as i32 + (v / largest * room) as i32;
+        let x = |v: f64| name_width + (v / largest * room) as i32;
         let ink = colour(&point.key, at);
         let beside = text(12).pos(Pos::new(HPos::Right, VPos::Center));
-        area.draw_text(&point.key, &beside, (name_width as i32 - 6, middle))?;
+        area.draw_text(&shown(&point.key), &beside, (name_width - 6, middle))?;
         let corners = [(x(0.0), middle - half), (x(figure), middle + half)];
         area.draw(&Rectangle::new(corners, ink.mix(0.85).filled()))?;
         area.draw(&PathElement::new(
@@ -307,6 +331,27 @@ mod tests {
             assert_eq!(svg.matches(&format!("\n{key}\n")).count(), 3, "{key}");
         }
         assert!(svg.contains("a &lt; b"));
+    }
+
+    #[test]
+    fn long_names_lie_within_the_picture_and_beside_no_bar() {
+        let names = [
+            "mallow",
+            "mimalloc-2.3-secure",
+            "a-name-of-more-than-all-letters-that-fit",
+        ];
+        let points = names.map(|name| point(name, 1.0, 10.0));
+        let svg = time_and_memory(&captions(), &points).unwrap();
+        assert!(svg.contains("\na-name-of-mor…ers-that-fit\n"), "{svg}");
+        // Where a bar begins: right of what the longest name takes, in the right half.
+        let begins = |line: &str| line.split('"').nth(1).and_then(|x| x.parse::<i32>().ok());
+        let bars: Vec<i32> = svg
+            .lines()
+            .filter(|line| line.starts_with("<rect x=") && line.contains("opacity=\"0.85\""))
+            .filter_map(begins)
+            .collect();
+        assert_eq!(bars.len(), 6, "{svg}");
+        assert!(bars.iter().all(|&x| x >= 560 + 26 * 8), "{bars:?}");
     }
 
     #[test]

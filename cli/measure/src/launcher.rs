@@ -276,7 +276,7 @@ pub fn launch(request: &Request) -> io::Result<Measured> {
     passing::pass_to(pid);
     passing::release(&request.passed_on);
     if request.timeout_s > 0.0 {
-        start_timer(request.timeout_s);
+        start_timer(request.timeout_s.max(1e-6)); // less is the timer's 0, which is none
     }
     drop(error_writer);
     if prepared.traced {

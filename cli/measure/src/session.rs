@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-//! One command under several allocators, interleaved: A B C C B A, so that a slow minute of the
-//! machine hits all of them alike.
+//! One command under several allocators, interleaved (A B C, C B A, then in other strides), so that
+//! a slow minute of the machine hits all of them alike.
 
 use std::fs;
 use std::hash::{DefaultHasher, Hasher};
