@@ -2,6 +2,8 @@
 // Arena: taking and giving spans. See arena.h.
 #include "arena/arena.h"
 
+#include <limits.h>
+
 #include "arena/arena_broad.h"
 #include "arena/arena_node.h"
 #include "arena/reserve.h"
@@ -367,9 +369,8 @@ MALLOW_INLINE void arena_owe_beyond_room_locked(struct arena_set *set) {
 
 // After a span has been given back to the map.
 MALLOW_INLINE void arena_end_give_locked(struct arena_set *set, struct arena *arena,
-                                         struct slab *slab, unsigned slice_count, bool dirty) {
+                                         unsigned slice_count, bool dirty) {
     arena->free_slices += slice_count;
-    set->given = slab;
     arena_set_dirty_locked(set, set->dirty_slices + (dirty ? slice_count : 0));
     arena_owe_beyond_room_locked(set);
     if (set->dirty_slices > MALLOW_WORK_BYTES >> MALLOW_SLICE_SHIFT) {
@@ -411,7 +412,7 @@ MALLOW_INTERNAL void arena_give(struct arena_set *set, struct slab *slab, unsign
     const bool dirty = !arena_is_giant(arena, chunk_index);
     chunk_map_give(&arena->map, chunk_index, (unsigned)(slice % MALLOW_CHUNK_SLICES), slice_count,
                    dirty);
-    arena_end_give_locked(set, arena, slab, slice_count, dirty);
+    arena_end_give_locked(set, arena, slice_count, dirty);
     os_lock_drop_here(&set->lock);
 }
 
@@ -439,7 +440,7 @@ MALLOW_INTERNAL MALLOW_NOINLINE bool arena_give_late(struct arena_set *set) {
         arena_set_late_locked(set, slab->next, set->late_slices - slab->room_count);
         chunk_map_give_elsewhere(&arena->map, chunk_index,
                                  (unsigned)(slice % MALLOW_CHUNK_SLICES), slab->room_count, dirty);
-        arena_end_give_locked(set, arena, slab, slab->room_count, dirty);
+        arena_end_give_locked(set, arena, slab->room_count, dirty);
     }
     os_lock_drop_here(&set->lock);
     return gives;
@@ -448,42 +449,6 @@ MALLOW_INTERNAL MALLOW_NOINLINE bool arena_give_late(struct arena_set *set) {
 MALLOW_INTERNAL MALLOW_NOINLINE void arena_give_late_all(struct arena_set *set) {
     while (arena_is_late(set) && arena_give_late(set)) {
     }
-}
-
-// Purges the run of dirty slices around one of them.
-static size_t arena_purge_run_locked(struct arena_set *set, struct arena *arena, size_t slice) {
-    const unsigned chunk_index = (unsigned)(slice / MALLOW_CHUNK_SLICES);
-    const unsigned slice_index = (unsigned)(slice % MALLOW_CHUNK_SLICES);
-    const uint64_t dirty = chunk_map_chunk(&arena->map, chunk_index)->dirty_mask;
-    const uint64_t clean_below = ~dirty & ((UINT64_C(1) << slice_index) - 1);
-    const unsigned first = clean_below != 0 ? bits_highest(clean_below) + 1 : 0;
-    const unsigned count = bits_lowest(~(dirty >> first));
-    return arena_purge_span_locked(set, arena, chunk_index, first, count);
-}
-
-// Purges the run of the span given last, if it is still there, else the lowest; 0: nothing done.
-static size_t arena_purge_step_locked(struct arena_set *set) {
-    if (set->given != NULL) {
-        struct arena *const arena = arena_of_slot_locked(set, set->given);
-        const size_t slice = arena_slice_of(arena, set->given);
-        set->given = NULL;
-        if (slice < arena->committed_slices &&
-            (chunk_map_chunk(&arena->map, (unsigned)(slice / MALLOW_CHUNK_SLICES))->dirty_mask >>
-             (slice % MALLOW_CHUNK_SLICES) & 1U) != 0) {
-            return arena_purge_run_locked(set, arena, slice);
-        }
-    }
-    struct arena *arena = set->primary.slice_count != 0 ? &set->primary : set->secondary;
-    for (; arena != NULL; arena = arena == &set->primary ? set->secondary : arena->next) {
-        unsigned chunk_index;
-        if (chunk_map_next(&arena->map, CHUNK_MAP_DIRTY_ROW, 0, &chunk_index)) {
-            const unsigned first =
-                bits_lowest(chunk_map_chunk(&arena->map, chunk_index)->dirty_mask);
-            return arena_purge_run_locked(set, arena,
-                                          (size_t)chunk_index * MALLOW_CHUNK_SLICES + first);
-        }
-    }
-    return 0;
 }
 
 MALLOW_INTERNAL size_t arena_owe(struct arena_set *set, size_t bytes) {
@@ -503,18 +468,6 @@ MALLOW_INTERNAL size_t arena_take_debt(struct arena_set *set) {
     arena_set_debt_locked(set, 0);
     os_lock_drop(&set->lock);
     return debt;
-}
-
-MALLOW_INTERNAL MALLOW_NOINLINE void arena_settle(struct arena_set *set) {
-    os_lock_take(&set->lock);
-    if (arena_owes(set) && !set->os->sealed) {
-        const size_t released = arena_purge_step_locked(set);
-        // What cannot be purged is not owed.
-        const size_t rest =
-            released == 0 ? 0 : set->debt_bytes - bits_min(set->debt_bytes, released);
-        arena_set_debt_locked(set, rest);
-    }
-    os_lock_drop(&set->lock);
 }
 
 MALLOW_INTERNAL bool arena_extend(struct arena_set *set, struct slab *slab, unsigned slice_count,
@@ -544,32 +497,65 @@ MALLOW_INTERNAL bool arena_extend(struct arena_set *set, struct slab *slab, unsi
     return fits;
 }
 
-// Purges dirty slices, from below, until `bytes` are released: a run a system call.
-static size_t arena_purge_locked(struct arena_set *set, struct arena *arena, size_t bytes) {
+// What the kernel refuses one run it refuses most: pages are locked, or a filter forbids it.
+#define ARENA_PURGE_REFUSALS_MOST 8U
+
+// Purges dirty slices, from above, until `bytes` are released, or the kernel has refused so often: a
+// run a system call.
+static size_t arena_purge_locked(struct arena_set *set, struct arena *arena, size_t bytes,
+                                 unsigned refusals) {
     size_t released = 0;
-    unsigned from = 0;
+    unsigned end = arena->slice_count != 0 ? UINT_MAX : 0;
     unsigned chunk_index;
-    while (!set->os->sealed && released < bytes &&
-           chunk_map_next(&arena->map, CHUNK_MAP_DIRTY_ROW, from, &chunk_index)) {
+    while (!set->os->sealed && released < bytes && refusals != 0 &&
+           chunk_map_last(&arena->map, CHUNK_MAP_DIRTY_ROW, end, &chunk_index)) {
         uint32_t dirty = chunk_map_chunk(&arena->map, chunk_index)->dirty_mask;
-        while (dirty != 0 && released < bytes) {
-            const unsigned first = bits_lowest(dirty);
-            const unsigned count = bits_lowest(~((uint64_t)dirty >> first));
-            released += arena_purge_span_locked(set, arena, chunk_index, first, count);
-            dirty &= ~(uint32_t)(((UINT64_C(1) << count) - 1) << first);
+        while (dirty != 0 && released < bytes && refusals != 0) {
+            const unsigned last = bits_highest(dirty);
+            const uint32_t clean_below = ~dirty & (uint32_t)((UINT64_C(1) << last) - 1);
+            const unsigned first = clean_below != 0 ? bits_highest(clean_below) + 1 : 0;
+            const size_t purged =
+                arena_purge_span_locked(set, arena, chunk_index, first, last - first + 1);
+            refusals -= purged == 0;
+            released += purged;
+            dirty &= (uint32_t)((UINT64_C(1) << first) - 1);
         }
-        from = chunk_index + 1;
+        end = chunk_index;
     }
     return released;
 }
 
+// Purges the highest run, as spans are taken from below: that of the span given last is often the
+// one that is taken next, and each pair of a malloc and a free would make a system call. 0: nothing
+// done.
+static size_t arena_purge_step_locked(struct arena_set *set) {
+    struct arena *arena = set->secondary;
+    unsigned chunk_index;
+    while (arena != NULL &&
+           !chunk_map_last(&arena->map, CHUNK_MAP_DIRTY_ROW, UINT_MAX, &chunk_index)) {
+        arena = arena->next;
+    }
+    return arena_purge_locked(set, arena != NULL ? arena : &set->primary, 1, 1);
+}
+
+MALLOW_INTERNAL MALLOW_NOINLINE void arena_settle(struct arena_set *set) {
+    os_lock_take(&set->lock);
+    if (arena_owes(set) && !set->os->sealed) {
+        const size_t released = arena_purge_step_locked(set);
+        // What cannot be purged is not owed.
+        const size_t rest =
+            released == 0 ? 0 : set->debt_bytes - bits_min(set->debt_bytes, released);
+        arena_set_debt_locked(set, rest);
+    }
+    os_lock_drop(&set->lock);
+}
+
 MALLOW_INTERNAL size_t arena_purge_some(struct arena_set *set, size_t bytes) {
     os_lock_take(&set->lock);
-    size_t released =
-        set->primary.slice_count != 0 ? arena_purge_locked(set, &set->primary, bytes) : 0;
+    size_t released = arena_purge_locked(set, &set->primary, bytes, ARENA_PURGE_REFUSALS_MOST);
     for (struct arena *arena = set->secondary; arena != NULL && released < bytes;
          arena = arena->next) {
-        released += arena_purge_locked(set, arena, bytes - released);
+        released += arena_purge_locked(set, arena, bytes - released, ARENA_PURGE_REFUSALS_MOST);
     }
     if (released < bytes) {
         released += arena_await_leaving_locked(set);
@@ -583,12 +569,11 @@ MALLOW_INTERNAL size_t arena_purge_all(struct arena_set *set) {
     os_lock_take(&set->lock);
     arena_broad_settle_locked(set);
     size_t released = arena_await_leaving_locked(set);
-    released +=
-        set->primary.slice_count != 0 ? arena_purge_locked(set, &set->primary, SIZE_MAX) : 0;
+    released += arena_purge_locked(set, &set->primary, SIZE_MAX, UINT_MAX);
     struct arena *next;
     for (struct arena *arena = set->secondary; arena != NULL; arena = next) {
         next = arena->next;
-        released += arena_purge_locked(set, arena, SIZE_MAX);
+        released += arena_purge_locked(set, arena, SIZE_MAX, UINT_MAX);
         if (arena->free_slices == arena->committed_slices) {
             (void)arena_remove_locked(set, arena);
         }

@@ -129,7 +129,6 @@ struct arena_set {
         unsigned chunk_index;
     } refused; // by the kernel, to whoever purges by single calls; under lock
     size_t debt_bytes;              // to be purged besides; written under lock, read by any
-    struct slab *given;             // the span given last; under lock
     struct slab *visited;           // of a span with pages that somebody purges without the lock:
                                     // given up meanwhile it is late; under lock
     struct slab *late;              // of a span that is yet to be given, first of a list; NULL:
@@ -265,12 +264,11 @@ MALLOW_INLINE enum arena_low arena_is_low(const struct arena_set *set) {
 // Makes tables or slices ready that will be needed next. At most one system call.
 MALLOW_INTERNAL void arena_prepare(struct arena_set *set);
 
-// Purges one run of dirty slices, if something is owed: that of the span given last, or another.
-// At most one system call.
+// Purges one run of dirty slices, the highest, if something is owed. At most one system call.
 MALLOW_INTERNAL void arena_settle(struct arena_set *set);
 
-// Purges dirty slices, from below, until at least `bytes` are released or none is left, in a system
-// call a run; bytes released. For when memory is short.
+// Purges dirty slices, from above, until at least `bytes` are released, none is left, or the kernel
+// has refused some, in a system call a run; bytes released. For when memory is short.
 MALLOW_INTERNAL size_t arena_purge_some(struct arena_set *set, size_t bytes);
 
 // Purges every dirty slice, and gives back secondary arenas that are wholly free; bytes released.

@@ -20,29 +20,13 @@ MALLOW_INTERNAL size_t arena_idle_look(struct arena_set *set) {
     return idle << MALLOW_SLICE_SHIFT;
 }
 
-// The highest chunk below `end` that has a dirty slice; false if none. From above, because what is
-// taken next is taken from below.
-static bool idle_chunk_below(const struct chunk_map *map, unsigned end, unsigned *chunk_index) {
-    while (end > 0) {
-        const unsigned last = end - 1;
-        const uint64_t row = chunk_map_group(map, last / 64)->rows[CHUNK_MAP_DIRTY_ROW] &
-                             (~UINT64_C(0) >> (63 - last % 64));
-        if (row != 0) {
-            *chunk_index = last / 64 * 64 + bits_highest(row);
-            return true;
-        }
-        end = last / 64 * 64;
-    }
-    return false;
-}
-
 // The highest few of the dirty slices of the highest chunk below *end that has some, taken; false:
-// there are none. The arena may be another than *end was of, with the same tables, of which fewer
+// there are none. From above, because what is taken next is taken from below. The arena may be another than *end was of, with the same tables, of which fewer
 // are mapped as yet.
 static bool idle_take_locked(struct arena_set *set, struct arena *arena, unsigned *end) {
-    const unsigned below = (unsigned)bits_min(*end, arena->map.chunk_count);
     unsigned chunk_index;
-    if (arena->slice_count == 0 || !idle_chunk_below(&arena->map, below, &chunk_index)) {
+    if (arena->slice_count == 0 ||
+        !chunk_map_last(&arena->map, CHUNK_MAP_DIRTY_ROW, *end, &chunk_index)) {
         *end = 0;
         return false;
     }

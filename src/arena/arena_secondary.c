@@ -138,7 +138,6 @@ MALLOW_INTERNAL bool arena_remove_locked(struct arena_set *set, struct arena *ar
         (void)os_decommit(set->os, (uintptr_t)arena->map.more, group_bytes);
     }
     (void)arena_forget_notes(set, arena);
-    set->given = NULL; // may have been of this one
     arena_less_dirty_locked(set, dirty_count);
     os_charge_release(set->os, group_bytes + (dirty_count << MALLOW_SLICE_SHIFT));
     struct arena **link = &set->secondary;

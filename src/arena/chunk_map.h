@@ -181,4 +181,8 @@ MALLOW_INTERNAL bool chunk_map_has(const struct chunk_map *map, uint64_t rows);
 MALLOW_INTERNAL bool chunk_map_next(const struct chunk_map *map, unsigned row, unsigned from,
                                     unsigned *chunk_index);
 
+// The highest chunk below `end` that is; false if none.
+MALLOW_INTERNAL bool chunk_map_last(const struct chunk_map *map, unsigned row, unsigned end,
+                                    unsigned *chunk_index);
+
 #endif

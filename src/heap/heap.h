@@ -551,6 +551,9 @@ MALLOW_INTERNAL MALLOW_NORETURN void heap_report_foreign(const struct heap_share
 // Gives back at least `bytes` of what is kept for speed, if there is so much; bytes released.
 MALLOW_INTERNAL size_t heap_relieve(struct heap_shared *shared, size_t bytes);
 
+// Memory for a structure of ours (meta_take), for which what is kept gives way if need be.
+MALLOW_INTERNAL void *heap_take_table(struct heap_shared *shared, size_t bytes);
+
 // After memory of one kind has grown: what is kept of the other kind, which cannot serve it, makes
 // way for it as far as more is held than was ever needed. Makes no system call: it is owed.
 enum heap_kind { HEAP_KIND_SLICES, HEAP_KIND_HUGE };

@@ -191,7 +191,7 @@ static struct heap *heap_create(struct heap_shared *shared, enum heap_state stat
                                 struct reserve *reserve) {
     const size_t medium_bytes = reserve != NULL ? sizeof(struct heap_medium) : 0;
     const size_t bytes = bits_align_up(sizeof(struct heap), MALLOW_CACHE_LINE);
-    struct heap *const heap = meta_take(shared->meta, bytes + medium_bytes);
+    struct heap *const heap = heap_take_table(shared, bytes + medium_bytes);
     if (heap == NULL) {
         return NULL;
     }

@@ -83,8 +83,13 @@ static struct heap_own *own_new(struct heap_shared *shared, size_t chunk_count) 
 // One whole chunk of the primary arena.
 static bool own_add_chunk(struct heap_own *own) {
     struct arena_set *const arenas = own->shared->arenas;
-    const struct arena_span span =
+    struct arena_span span =
         arena_take_charged(arenas, MALLOW_CHUNK_SLICES, MALLOW_CHUNK_SLICES, OS_CHARGE_HARD);
+    if (span.slab == NULL && !own->shared->os->sealed &&
+        heap_relieve(own->shared, MALLOW_CHUNK_BYTES) != 0) {
+        span =
+            arena_take_charged(arenas, MALLOW_CHUNK_SLICES, MALLOW_CHUNK_SLICES, OS_CHARGE_HARD);
+    }
     if (span.slab == NULL) {
         return false;
     }

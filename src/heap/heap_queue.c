@@ -155,7 +155,7 @@ MALLOW_INTERNAL bool heap_prepare_class(struct heap *heap, unsigned class_index)
     if (class_index < MALLOW_DIRECT_CLASS_COUNT || heap_medium_of(heap) != NULL) {
         return true;
     }
-    struct heap_medium *const medium = meta_take(heap->shared->meta, sizeof *medium);
+    struct heap_medium *const medium = heap_take_table(heap->shared, sizeof *medium);
     atomic_store_explicit(&heap->medium, medium, memory_order_release);
     if (heap_thread.first_effort != 0) {
         heap_note_effort(HEAP_EFFORT_LOOK); // a block that moves: enough to look for no other slab

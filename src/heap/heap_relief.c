@@ -27,6 +27,16 @@ MALLOW_INTERNAL size_t heap_relieve(struct heap_shared *shared, size_t bytes) {
                              : released + arena_purge_some(shared->arenas, bytes - released);
 }
 
+MALLOW_INTERNAL MALLOW_NOINLINE void *heap_take_table(struct heap_shared *shared, size_t bytes) {
+    void *table = meta_take(shared->meta, bytes);
+    if (unlikely(table == NULL) && !shared->os->sealed) {
+        (void)heap_relieve(shared, RELIEF_BYTES_MIN);
+        (void)arena_decommit_all(shared->arenas);
+        table = meta_take(shared->meta, bytes);
+    }
+    return table;
+}
+
 // ---- Making way ---------------------------------------------------------------------------------
 
 // What has made way, in all, adds a part of itself to that: so a program that turns from one kind

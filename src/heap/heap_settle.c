@@ -28,7 +28,6 @@ MALLOW_INTERNAL MALLOW_NOINLINE void heap_settle_slow(struct heap_shared *shared
         heap_thread.first_effort >= HEAP_EFFORT_MOVE_REFUSED) { // it has entered the kernel before
         return;
     }
-    // What a limit forbids to prepare makes no system call, and does not keep the rest from it.
     if (low >= ARENA_LOW_TABLES ||
         (low == ARENA_LOW_SLICES && heap_thread.effort == 0)) {
         arena_prepare(shared->arenas); // at times without a system call, and enough all the same
@@ -36,7 +35,9 @@ MALLOW_INTERNAL MALLOW_NOINLINE void heap_settle_slow(struct heap_shared *shared
     }
     if (meta_is_low(shared->meta) && os_entries(os) == entries) {
         meta_prepare(shared->meta);
-        heap_note_effort(HEAP_EFFORT_SETTLE);
+        if (os_entries(os) != entries) { // else a limit forbids it, which keeps nothing from the rest
+            heap_note_effort(HEAP_EFFORT_SETTLE);
+        }
     }
     if (heap_thread.effort >= MALLOW_CALL_EFFORT) {
         return;

@@ -48,9 +48,14 @@ static bool meta_commit_locked(struct meta *meta, uintptr_t address, size_t byte
 // are part of one reservation, so that nothing else can come to lie right beside our structures.
 static bool meta_reserve_locked(struct meta *meta, size_t bytes) {
     const size_t page_bytes = meta->os->page_bytes;
-    const size_t total =
-        os_is_confined(meta->os) ? bytes : bits_max(bytes, META_REGION_BYTES);
-    const uintptr_t reserved = os_reserve(meta->os, total + 2 * page_bytes, page_bytes);
+    size_t total =
+        os_is_confined(meta->os) || meta->crowded ? bytes : bits_max(bytes, META_REGION_BYTES);
+    uintptr_t reserved = os_reserve(meta->os, total + 2 * page_bytes, page_bytes);
+    if (reserved == 0 && total > bytes) {
+        meta->crowded = true;
+        total = bytes;
+        reserved = os_reserve(meta->os, total + 2 * page_bytes, page_bytes);
+    }
     if (reserved == 0) {
         return false;
     }

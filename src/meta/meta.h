@@ -24,6 +24,7 @@ struct meta {
     uintptr_t region;                   // what is reserved and not yet usable; 0: no region yet
     uintptr_t region_end;
     bool low;                           // more is to be made usable; written under lock
+    bool crowded;                       // as much address space as a region takes is not to be had
     _Atomic(uint64_t) committed_bytes;  // all regions, and what was lent
     _Atomic(uint64_t) used_bytes;       // handed out
 };

@@ -155,9 +155,9 @@ static bool bare_lay_out(struct os_bare *bare, const void *local, uintptr_t *poi
     return bytes <= OS_BARE_BYTES - BARE_DESCRIPTOR_BYTES - BARE_STACK_BYTES;
 }
 
-static void bare_set_signals(const uint64_t *blocked, uint64_t *before) {
-    (void)os_syscall6(SYS_rt_sigprocmask, SIG_SETMASK, (long)(uintptr_t)blocked,
-                      (long)(uintptr_t)before, sizeof *blocked, 0, 0);
+static bool bare_set_signals(const uint64_t *blocked, uint64_t *before) {
+    return os_syscall6(SYS_rt_sigprocmask, SIG_SETMASK, (long)(uintptr_t)blocked,
+                       (long)(uintptr_t)before, sizeof *blocked, 0, 0) == 0;
 }
 
 MALLOW_INTERNAL bool os_bare_start(struct os_bare *bare, void (*function)(void *argument),
@@ -171,10 +171,12 @@ MALLOW_INTERNAL bool os_bare_start(struct os_bare *bare, void (*function)(void *
     }
     bare->function = function;
     bare->argument = argument;
-    bare_set_signals(&all, &blocked);
+    if (!bare_set_signals(&all, &blocked)) { // the program's handlers would run on its small stack
+        return false;
+    }
     const int number = __clone(bare_main, (void *)end, BARE_FLAGS, bare, &bare->number,
                                (void *)pointer, &bare->number);
-    bare_set_signals(&blocked, NULL);
+    (void)bare_set_signals(&blocked, NULL);
     return number > 0;
 }
 

@@ -20,6 +20,17 @@ set_tests_properties(hostile.no_names PROPERTIES ENVIRONMENT MALLOW_NAME_MAPPING
     PASS_REGULAR_EXPRESSION "MALLOW_NAME_MAPPINGS=1: .* no effect")
 mallow_add(hostile.no_proc "${hostile}" ${launched} --hide-proc $<TARGET_FILE:steady_load> --ours)
 
+mallow_program(freed_again hostile/freed_again.c)
+target_link_libraries(freed_again PRIVATE mallow)
+mallow_add(hostile.freed_again_data "${hostile}" launch --data 300 $<TARGET_FILE:freed_again> all_freed)
+mallow_add(hostile.freed_again_limit "${hostile}" freed_again small_kept)
+mallow_add(hostile.freed_again_reserve "${hostile}" freed_again reserve)
+mallow_add(hostile.freed_again_pairs "${hostile}" freed_again pairs)
+mallow_add(hostile.freed_again_pairs_confined "${hostile}" launch --as 900 $<TARGET_FILE:freed_again> pairs)
+set_tests_properties(hostile.freed_again_limit PROPERTIES ENVIRONMENT MALLOW_LIMIT=64M)
+set_tests_properties(hostile.freed_again_reserve PROPERTIES ENVIRONMENT MALLOW_LIMIT=128M)
+set_tests_properties(hostile.freed_again_pairs PROPERTIES ENVIRONMENT MALLOW_BACKGROUND=0)
+
 mallow_program(late_limit hostile/late_limit.c)
 foreach(how setrlimit prlimit vfork clone low again tight crowd)
     mallow_add(hostile.late_limit_${how} "${hostile}" late_limit ${how})

@@ -2,6 +2,9 @@
 // Arena: taking, giving and extending spans of the primary arena. More: test_arena_grow.c.
 #include "arena/arena.h"
 
+#include <sys/syscall.h>
+#include <unistd.h>
+
 #include "world.h"
 
 static struct arena_world world;
@@ -95,7 +98,7 @@ CASE(purging_makes_dirty_slices_zero_and_counts_their_bytes) {
     assert_int_equal(set->dirty_slices, 7);
     (void)arena_owe(set, 6 * MALLOW_SLICE_BYTES);
     const uint64_t calls = world.os.advise_count;
-    arena_settle(set); // one run: that of the span given last
+    arena_settle(set); // one run: the highest
     assert_int_equal(world.os.advise_count, calls + 1);
     assert_int_equal(set->dirty_slices, 2);
     assert_true(reads(&spans[2], 5, 0));
@@ -114,6 +117,41 @@ CASE(purging_makes_dirty_slices_zero_and_counts_their_bytes) {
     const struct arena_span again = take(2, 1);
     assert_true(again.zeroed);
     assert_int_equal(arena_purge_all(set), 0);
+}
+
+// Spans are taken from below, so that is what is taken next; whichever was given last.
+CASE(what_is_owed_is_purged_from_above) {
+    const struct arena_span spans[] = {take(2, 1), take(1, 1), take(5, 1)};
+    arena_give(set, spans[2].slab, 5);
+    arena_give(set, spans[0].slab, 2);
+    (void)arena_owe(set, MALLOW_SLICE_BYTES);
+    arena_settle(set);
+    assert_int_equal(set->dirty_slices, 2);
+    arena_give(set, spans[1].slab, 1);
+    assert_int_equal(arena_purge_some(set, MALLOW_SLICE_BYTES), 3 * MALLOW_SLICE_BYTES);
+}
+
+// A refusal seldom comes alone, and a growth near a limit asks again each time.
+CASE(what_the_kernel_keeps_refusing_is_not_tried_on_and_on) {
+    enum { HOLES = 20 };
+    struct arena_span spans[2 * HOLES];
+    for (unsigned i = 0; i < 2 * HOLES; i++) {
+        spans[i] = take(1, 1);
+    }
+    for (unsigned i = 0; i < 2 * HOLES; i += 2) {
+        // By its number: sanitizers have a mlock that does nothing.
+        if (syscall(SYS_mlock, spans[i].address, (size_t)1) != 0) {
+            skip();
+        }
+        arena_give(set, spans[i].slab, 1);
+    }
+    const uint64_t calls = world.os.advise_count;
+    assert_int_equal(arena_purge_some(set, SIZE_MAX), 0);
+    assert_in_range(world.os.advise_count - calls, 1, 8);
+    for (unsigned i = 0; i < 2 * HOLES; i += 2) {
+        assert_int_equal(syscall(SYS_munlock, spans[i].address, (size_t)1), 0);
+    }
+    assert_int_equal(arena_purge_some(set, SIZE_MAX), HOLES * MALLOW_SLICE_BYTES);
 }
 
 CASE(beyond_the_threshold_a_freed_span_is_owed_to_the_system) {
@@ -230,6 +268,8 @@ int main(void) {
         ARENA_CASE(a_span_given_back_is_dirty_and_serves_the_next_request),
         ARENA_CASE(a_span_with_one_dirty_slice_does_not_claim_to_be_zero),
         ARENA_CASE(purging_makes_dirty_slices_zero_and_counts_their_bytes),
+        ARENA_CASE(what_is_owed_is_purged_from_above),
+        ARENA_CASE(what_the_kernel_keeps_refusing_is_not_tried_on_and_on),
         ARENA_CASE(beyond_the_threshold_a_freed_span_is_owed_to_the_system),
         ARENA_CASE(a_span_is_extended_by_the_free_slices_right_behind_it_and_no_others),
         ARENA_CASE(a_span_is_not_extended_beyond_its_chunk),

@@ -289,7 +289,7 @@ CASE(a_single_slice_is_the_lowest_dirty_one_of_all_else_one_that_fits_best) {
     assert_true(place.found && place.chunk_index == 7 && place.slice_index == 3);
 }
 
-CASE(next_finds_the_lowest_chunk_from_anywhere_across_groups_and_summary_words) {
+CASE(next_and_last_find_the_nearest_chunk_from_anywhere_across_groups_and_summary_words) {
     static const unsigned places[] = {0, 63, 64, 700, 4095, 4096, 4499};
     begin(CHUNKS_MAX);
     for (unsigned i = 0; i < sizeof places / sizeof places[0]; i++) {
@@ -308,6 +308,11 @@ CASE(next_finds_the_lowest_chunk_from_anywhere_across_groups_and_summary_words) 
             if (exists) {
                 assert_int_equal(chunk, places[next]);
             }
+            const bool below = next > 0 && (row == 8 || row == CHUNK_MAP_DIRTY_ROW);
+            assert_int_equal(chunk_map_last(&map, row, from, &chunk), below);
+            if (below) {
+                assert_int_equal(chunk, places[next - 1]);
+            }
         }
     }
     check_summary();
@@ -322,7 +327,7 @@ int main(void) {
         cmocka_unit_test(among_many_chunks_the_best_fit_is_found_and_a_certain_one_is_never_missed),
         cmocka_unit_test(a_single_slice_is_the_lowest_dirty_one_of_all_else_one_that_fits_best),
         cmocka_unit_test(
-            next_finds_the_lowest_chunk_from_anywhere_across_groups_and_summary_words),
+            next_and_last_find_the_nearest_chunk_from_anywhere_across_groups_and_summary_words),
     };
     return cmocka_run_group_tests(cases, NULL, NULL);
 }

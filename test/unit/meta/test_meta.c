@@ -3,6 +3,7 @@
 #include "meta/meta.h"
 
 #include <pthread.h>
+#include <sys/resource.h>
 
 #include "../unit.h"
 
@@ -112,6 +113,36 @@ CASE(where_address_space_is_limited_late_none_is_kept_ready) {
     meta_confine(&meta);
 }
 
+static size_t address_space_pages(void) {
+    size_t pages = 0;
+    FILE *const file = fopen("/proc/self/statm", "r");
+    assert_non_null(file);
+    assert_int_equal(fscanf(file, "%zu", &pages), 1);
+    fclose(file);
+    return pages;
+}
+
+// No limit that is known of, but nowhere so much in one piece.
+CASE(where_a_region_finds_no_room_a_small_one_serves) {
+    struct rlimit before;
+    assert_int_equal(getrlimit(RLIMIT_AS, &before), 0);
+    const uintptr_t filler = os_reserve(&os, META_REGION_BYTES / 2, 4096);
+    assert_int_not_equal(filler, 0);
+    struct rlimit limit = before;
+    limit.rlim_cur = address_space_pages() * os.page_bytes;
+    assert_int_equal(setrlimit(RLIMIT_AS, &limit), 0);
+    assert_true(os_unmap(&os, filler, META_REGION_BYTES / 2));
+    void *const first = meta_take(&meta, 64);
+    void *second = NULL;
+    while (first != NULL && meta.region_end - meta.bump >= 4096) {
+        second = meta_take(&meta, 4096);
+    }
+    second = meta_take(&meta, 4096); // of another region
+    assert_int_equal(setrlimit(RLIMIT_AS, &before), 0);
+    assert_non_null(first);
+    assert_non_null(second);
+}
+
 CASE(memory_is_prepared_before_it_is_needed) {
     (void)meta_take(&meta, 64);
     assert_false(meta_is_low(&meta));
@@ -186,6 +217,7 @@ int main(void) {
         META_CASE(the_counters_add_up),
         META_CASE(what_is_lent_is_handed_out_before_a_region_is_made),
         META_CASE(a_region_lies_between_two_pages_that_nobody_can_touch),
+        META_CASE(where_a_region_finds_no_room_a_small_one_serves),
         META_CASE(memory_is_prepared_before_it_is_needed),
         META_CASE(where_address_space_is_limited_late_none_is_kept_ready),
         META_CASE(a_refusal_of_the_kernel_leaves_all_as_it_was),
