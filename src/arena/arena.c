@@ -497,6 +497,15 @@ MALLOW_INTERNAL bool arena_extend(struct arena_set *set, struct slab *slab, unsi
     return fits;
 }
 
+// Purges the run of dirty slices of a chunk that ends with slice `last`; *first is where it begins.
+MALLOW_INLINE size_t arena_purge_run_locked(struct arena_set *set, struct arena *arena,
+                                            unsigned chunk_index, unsigned last, unsigned *first) {
+    const uint32_t clean_below = ~chunk_map_chunk(&arena->map, chunk_index)->dirty_mask &
+                                 (uint32_t)((UINT64_C(1) << last) - 1);
+    *first = clean_below != 0 ? bits_highest(clean_below) + 1 : 0;
+    return arena_purge_span_locked(set, arena, chunk_index, *first, last - *first + 1);
+}
+
 // What the kernel refuses one run it refuses most: pages are locked, or a filter forbids it.
 #define ARENA_PURGE_REFUSALS_MOST 8U
 
@@ -505,17 +514,15 @@ MALLOW_INTERNAL bool arena_extend(struct arena_set *set, struct slab *slab, unsi
 static size_t arena_purge_locked(struct arena_set *set, struct arena *arena, size_t bytes,
                                  unsigned refusals) {
     size_t released = 0;
-    unsigned end = arena->slice_count != 0 ? UINT_MAX : 0;
+    unsigned end = UINT_MAX;
     unsigned chunk_index;
     while (!set->os->sealed && released < bytes && refusals != 0 &&
            chunk_map_last(&arena->map, CHUNK_MAP_DIRTY_ROW, end, &chunk_index)) {
         uint32_t dirty = chunk_map_chunk(&arena->map, chunk_index)->dirty_mask;
         while (dirty != 0 && released < bytes && refusals != 0) {
-            const unsigned last = bits_highest(dirty);
-            const uint32_t clean_below = ~dirty & (uint32_t)((UINT64_C(1) << last) - 1);
-            const unsigned first = clean_below != 0 ? bits_highest(clean_below) + 1 : 0;
+            unsigned first;
             const size_t purged =
-                arena_purge_span_locked(set, arena, chunk_index, first, last - first + 1);
+                arena_purge_run_locked(set, arena, chunk_index, bits_highest(dirty), &first);
             refusals -= purged == 0;
             released += purged;
             dirty &= (uint32_t)((UINT64_C(1) << first) - 1);
@@ -535,7 +542,15 @@ static size_t arena_purge_step_locked(struct arena_set *set) {
            !chunk_map_last(&arena->map, CHUNK_MAP_DIRTY_ROW, UINT_MAX, &chunk_index)) {
         arena = arena->next;
     }
-    return arena_purge_locked(set, arena != NULL ? arena : &set->primary, 1, 1);
+    if (arena == NULL) {
+        arena = &set->primary;
+        if (!chunk_map_last(&arena->map, CHUNK_MAP_DIRTY_ROW, UINT_MAX, &chunk_index)) {
+            return 0;
+        }
+    }
+    unsigned first;
+    const unsigned last = bits_highest(chunk_map_chunk(&arena->map, chunk_index)->dirty_mask);
+    return arena_purge_run_locked(set, arena, chunk_index, last, &first);
 }
 
 MALLOW_INTERNAL MALLOW_NOINLINE void arena_settle(struct arena_set *set) {

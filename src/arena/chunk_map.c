@@ -187,21 +187,22 @@ MALLOW_INTERNAL bool chunk_map_next(const struct chunk_map *map, unsigned row, u
 
 MALLOW_INTERNAL bool chunk_map_last(const struct chunk_map *map, unsigned row, unsigned end,
                                     unsigned *chunk_index) {
-    if (end == 0 || map->chunk_count == 0) {
-        return false;
+    const unsigned below = (unsigned)bits_min(end, map->chunk_count);
+    const unsigned group_end = below / 64; // of whole groups, which the summaries tell of
+    if (below % 64 != 0) {
+        const uint64_t here =
+            chunk_map_group(map, group_end)->rows[row] & ((UINT64_C(1) << (below % 64)) - 1);
+        if (here != 0) {
+            *chunk_index = group_end * 64 + bits_highest(here);
+            return true;
+        }
     }
-    const unsigned last = (unsigned)bits_min(end, map->chunk_count) - 1;
-    const unsigned group_index = last / 64;
-    const uint64_t here =
-        chunk_map_group(map, group_index)->rows[row] & (~UINT64_C(0) >> (63 - last % 64));
-    if (here != 0) {
-        *chunk_index = group_index * 64 + bits_highest(here);
-        return true;
-    }
-    for (unsigned word = (unsigned)bits_min(group_index / 64 + 1, map->word_count); word-- > 0;) {
+    for (unsigned word = map->word_count; word-- > 0;) {
         uint64_t summary = map->summary[word].rows[row];
-        if (word == group_index / 64) {
-            summary &= (UINT64_C(1) << (group_index % 64)) - 1;
+        if (word >= group_end / 64) {
+            summary = word == group_end / 64
+                          ? summary & ((UINT64_C(1) << (group_end % 64)) - 1)
+                          : 0;
         }
         if (summary != 0) {
             const unsigned group = word * 64 + bits_highest(summary);

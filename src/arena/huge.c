@@ -244,12 +244,16 @@ static MALLOW_NOINLINE struct huge_mapping huge_map_zeroed_locked(struct huge_se
     const size_t mapped_bytes = request->mapped_bytes;
     unsigned piece = HUGE_INDEX_NONE;
     size_t growth = mapped_bytes;
-    if (mapped_bytes <= HUGE_CLEAR_BYTES_MAX && !huge_cache_is_broad(cache) &&
-        cache->room.huge_from == 0) {
+    const bool serves = mapped_bytes <= HUGE_CLEAR_BYTES_MAX && !huge_cache_is_broad(cache) &&
+                        cache->room.huge_from == 0;
+    if (serves) {
         growth = huge_cache_growth_whole(cache, mapped_bytes, &piece);
     }
-    if (piece == HUGE_INDEX_NONE ||
-        !huge_is_dense(set, cache->pieces[piece].address, mapped_bytes - growth)) {
+    if (serves && piece == HUGE_INDEX_NONE) {
+        huge_cache_learn_miss(cache, mapped_bytes, set->live_bytes);
+        return huge_map_fresh_locked(set, request, 0);
+    }
+    if (!serves || !huge_is_dense(set, cache->pieces[piece].address, mapped_bytes - growth)) {
         huge_cache_unlearn(cache, mapped_bytes);
         return huge_map_fresh_locked(set, request, 0);
     }

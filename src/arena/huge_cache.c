@@ -115,7 +115,7 @@ MALLOW_INLINE void huge_cache_learn(struct huge_cache *cache, size_t bytes, size
         return;
     }
     const size_t bound = huge_cache_bound(cache, live_bytes);
-    if (bytes <= bound) {
+    if (bytes <= 2 * bound) { // of one a little larger than all that may be kept, most is
         cache->regret = false;
         cache->worth = bits_min(bound, bits_max(2 * cache->worth, bytes));
     }
@@ -410,6 +410,11 @@ MALLOW_INTERNAL struct huge_mapping huge_cache_take_owed(struct huge_cache *cach
                                             : huge_cache_cut(cache, number, bytes);
     huge_cache_set_debt(cache, cache->debt - bits_min(cache->debt, before - cache->bytes));
     return piece;
+}
+
+MALLOW_INTERNAL void huge_cache_learn_miss(struct huge_cache *cache, size_t bytes,
+                                           size_t live_bytes) {
+    huge_cache_learn(cache, bytes, 0, live_bytes);
 }
 
 MALLOW_INTERNAL void huge_cache_unlearn(struct huge_cache *cache, size_t bytes) {

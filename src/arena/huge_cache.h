@@ -185,6 +185,10 @@ MALLOW_INTERNAL void huge_cache_set_broad(struct huge_cache *cache, bool broad);
 // Takes notice of a request of `bytes` bytes that cannot use the cache.
 MALLOW_INTERNAL void huge_cache_unlearn(struct huge_cache *cache, size_t bytes);
 
+// The same of one that has found nothing in it, and could have used it.
+MALLOW_INTERNAL void huge_cache_learn_miss(struct huge_cache *cache, size_t bytes,
+                                           size_t live_bytes);
+
 // Keeps a mapping, or as much of its beginning as may be kept, and gives the rest back; or moves a
 // piece, if all is kept. `may_enter` false: keeps all, as a loose piece, and leaves the rest, and
 // unless memory is limited also what is owed, to the call that joins it. If the kernel cannot unmap

@@ -42,6 +42,10 @@ MALLOW_INTERNAL MALLOW_NOINLINE void *heap_take_table(struct heap_shared *shared
 // What has made way, in all, adds a part of itself to that: so a program that turns from one kind
 // to the other again and again comes to keep both, and pays no more than some multiple of that.
 #define RELIEF_WAY_SHARE 16U
+// Less is not worth what it costs: a whole piece goes for it, which is needed again. Else a program
+// that turns between both gives back all of one each time, as long as the share of little that is
+// left comes to little.
+#define RELIEF_WAY_BYTES_MIN ((size_t)256 << 10)
 
 // The most that was ever needed, with what is needed now.
 static uint64_t relief_peak(struct heap_shared *shared, uint64_t need) {
@@ -72,7 +76,7 @@ MALLOW_INTERNAL void heap_make_way_slow(struct heap_shared *shared, enum heap_ki
     const size_t other = grown == HEAP_KIND_HUGE ? dirty : cached;
     const size_t owed = (size_t)bits_min(held - bits_min(held, bound), other);
     atomic_store_explicit(&shared->way_bound, bound, memory_order_relaxed);
-    if (owed == 0 || heap_thread.effort > HEAP_EFFORT_SPAN) {
+    if (owed < RELIEF_WAY_BYTES_MIN || heap_thread.effort > HEAP_EFFORT_SPAN) {
         return; // what is needed has been noted; what is owed then, a call that has not grown finds
     }
     const size_t more = grown == HEAP_KIND_HUGE ? arena_owe(shared->arenas, owed)
