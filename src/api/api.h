@@ -79,6 +79,8 @@ MALLOW_INTERNAL void *api_new_slow(size_t size, struct heap *heap);
 MALLOW_INTERNAL void *api_new_nothrow_slow(size_t size, struct heap *heap);
 MALLOW_INTERNAL bool api_has_throw(void); // a C++ run-time was there when the program started
 MALLOW_INTERNAL struct process_operators *api_operators(void);
+MALLOW_INTERNAL struct process_libc *api_libc(void);
+MALLOW_INTERNAL void api_foreign_look(void); // see process_foreign_look
 
 // glibc's control surface, for the override layer (api_control.c).
 struct api_totals {

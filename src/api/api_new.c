@@ -61,6 +61,14 @@ MALLOW_INTERNAL struct process_operators *api_operators(void) {
     return &process_ready()->operators;
 }
 
+MALLOW_INTERNAL struct process_libc *api_libc(void) {
+    return &process_ready()->libc;
+}
+
+MALLOW_INTERNAL void api_foreign_look(void) {
+    process_foreign_look(process_ready());
+}
+
 static api_new_handler new_handler(const void *caller) {
     api_new_handler (*get)(void) = api_get_new_handler;
     if (get == NULL) {

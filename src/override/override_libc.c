@@ -209,6 +209,17 @@ int __posix_memalign(void **block_address, size_t alignment, size_t size) {
     return mw_posix_memalign(block_address, alignment, size);
 }
 
+void mallow_look_ahead(void) {
+    (void)override_realloc();
+    api_foreign_look();
+}
+
+_Static_assert((int)OVERRIDE_IDENTITY_COUNT == (int)PROCESS_IDENTITY_COUNT, "one each");
+
+_Atomic(void *) *mallow_identity_calls(void) {
+    return api_libc()->identity;
+}
+
 bool mallow_libc_leads(void) {
     return atomic_load_explicit(&api_operators()->libc_leads, memory_order_acquire);
 }

@@ -54,6 +54,11 @@ OVERRIDE void *_ZnamSt11align_val_t(size_t size, size_t alignment);
 OVERRIDE void _ZdaPv(void *block);
 OVERRIDE void _ZdaPvSt11align_val_t(void *block, size_t alignment);
 
+OVERRIDE void *_ZnwmRKSt9nothrow_t(size_t size, const void *tag);
+OVERRIDE void *_ZnamRKSt9nothrow_t(size_t size, const void *tag);
+OVERRIDE void *_ZnwmSt11align_val_tRKSt9nothrow_t(size_t size, size_t alignment, const void *tag);
+OVERRIDE void *_ZnamSt11align_val_tRKSt9nothrow_t(size_t size, size_t alignment, const void *tag);
+
 // ---- Whom to call -------------------------------------------------------------------------------
 
 enum { OVERRIDE_SCALAR, OVERRIDE_ARRAY };
@@ -72,6 +77,13 @@ static void *override_find(const char *name, void *own, bool *replaced) {
         atomic_store_explicit(&api_operators()->slot, function, memory_order_relaxed);             \
     } while (0)
 
+#define OVERRIDE_FIND_NEXT(slot, name)                                                             \
+    do {                                                                                           \
+        __typeof__(&(name)) function;                                                              \
+        *(void **)&function = dlsym(RTLD_NEXT, #name);                                             \
+        atomic_store_explicit(&api_operators()->slot, function, memory_order_relaxed);             \
+    } while (0)
+
 // Where our other names are not the program's, our operators are not either: whoever has them got
 // them by name, from us.
 static MALLOW_COLD uint32_t override_look(void) {
@@ -85,6 +97,14 @@ static MALLOW_COLD uint32_t override_look(void) {
         OVERRIDE_FIND(destroy[OVERRIDE_ARRAY], _ZdaPv);
         OVERRIDE_FIND(destroy_aligned[OVERRIDE_SCALAR], _ZdlPvSt11align_val_t);
         OVERRIDE_FIND(destroy_aligned[OVERRIDE_ARRAY], _ZdaPvSt11align_val_t);
+    }
+    if (replaced) {
+        OVERRIDE_FIND_NEXT(create_nothrow[OVERRIDE_SCALAR], _ZnwmRKSt9nothrow_t);
+        OVERRIDE_FIND_NEXT(create_nothrow[OVERRIDE_ARRAY], _ZnamRKSt9nothrow_t);
+        OVERRIDE_FIND_NEXT(create_aligned_nothrow[OVERRIDE_SCALAR],
+                           _ZnwmSt11align_val_tRKSt9nothrow_t);
+        OVERRIDE_FIND_NEXT(create_aligned_nothrow[OVERRIDE_ARRAY],
+                           _ZnamSt11align_val_tRKSt9nothrow_t);
     }
     const uint32_t state = replaced ? PROCESS_OPERATORS_REPLACED : PROCESS_OPERATORS_OURS;
     atomic_store_explicit(&api_operators()->state, state, memory_order_release);
@@ -148,24 +168,22 @@ OVERRIDE void *_ZnamSt11align_val_t(size_t size, size_t alignment) {
 // The nothrow forms catch what the others throw, and that is not C's to do: the C++ run-time's do.
 // Without one, there is nothing to catch.
 #define OVERRIDE_NEW_NOTHROW(name, kind)                                                           \
-    OVERRIDE void *name(size_t size, const void *tag);                                             \
     OVERRIDE void *name(size_t size, const void *tag) {                                            \
-        void *(*next)(size_t, const void *);                                                       \
         if (override_is_ours()) {                                                                  \
             return api_new_nothrow(size);                                                          \
         }                                                                                          \
-        *(void **)&next = dlsym(RTLD_NEXT, #name);                                                 \
+        void *(*const next)(size_t, const void *) =                                                \
+            atomic_load_explicit(&api_operators()->create_nothrow[kind], memory_order_relaxed);    \
         return next != NULL ? next(size, tag) : OVERRIDE_CALL(create[kind], size);                 \
     }
 
 #define OVERRIDE_NEW_ALIGNED_NOTHROW(name, kind)                                                   \
-    OVERRIDE void *name(size_t size, size_t alignment, const void *tag);                           \
     OVERRIDE void *name(size_t size, size_t alignment, const void *tag) {                          \
-        void *(*next)(size_t, size_t, const void *);                                               \
         if (override_is_ours()) {                                                                  \
             return mw_new_aligned_nothrow(size, alignment);                                        \
         }                                                                                          \
-        *(void **)&next = dlsym(RTLD_NEXT, #name);                                                 \
+        void *(*const next)(size_t, size_t, const void *) = atomic_load_explicit(                  \
+            &api_operators()->create_aligned_nothrow[kind], memory_order_relaxed);                 \
         return next != NULL ? next(size, alignment, tag)                                           \
                             : OVERRIDE_CALL(create_aligned[kind], size, alignment);                \
     }

@@ -17,6 +17,9 @@
 //          libc's entries are looked at once: dl_iterate_phdr holds a lock that fork does not make
 //          new for the child, who would wait for ever at it if another thread held it, and a dlopen
 //          of what is loaded already takes none of that kind.
+//          a call of ours in one thread may not wait for another that is in dlopen: a constructor
+//          there may wait for the first. So what our calls look up by name is looked up before the
+//          first call is passed on.
 // Threads  any; entries are changed while the dynamic linker's lock is held.
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE // RTLD_NEXT, dl_iterate_phdr
@@ -35,6 +38,7 @@
 #include "base/bits.h"
 #include "base/compiler.h"
 #include "override/override.h"
+#include "preload/preload.h"
 
 // What of an object's dynamic section says where a name's entries are.
 struct preload_names {
@@ -130,6 +134,8 @@ static void preload_lead(struct preload_changes *changes, const struct preload_n
     }
 }
 
+enum { PRELOAD_LEADS = 1, PRELOAD_REFUSED };
+
 static int preload_visit(struct dl_phdr_info *info, size_t size, void *data) {
     struct preload_changes changes = {0};
     struct preload_names names = {0};
@@ -152,16 +158,24 @@ static int preload_visit(struct dl_phdr_info *info, size_t size, void *data) {
     preload_lead(&changes, &names, "valloc", (uintptr_t)valloc - base);
     preload_lead(&changes, &names, "pvalloc", (uintptr_t)pvalloc - base);
     preload_lead(&changes, &names, "malloc_usable_size", (uintptr_t)malloc_usable_size - base);
-    if (preload_make(&changes)) {
+    return preload_make(&changes) ? PRELOAD_LEADS : PRELOAD_REFUSED;
+}
+
+// Noted at the end: who finds the note goes on, and must find all that is looked up, too. That is
+// what leads to ours now, if the program's own names are libc's.
+static void preload_before_first(void) {
+    const int result = dl_iterate_phdr(preload_visit, NULL);
+    mallow_look_ahead();
+    preload_identity_look();
+    if (result == PRELOAD_LEADS) {
         mallow_note_libc_leads();
     }
-    return 1;
 }
 
 __attribute__((visibility("default"))) void *dlopen(const char *file, int mode) {
     // NULL: the program, whose names are looked for in what is preloaded first
     if (file != NULL && !mallow_libc_leads()) {
-        (void)dl_iterate_phdr(preload_visit, NULL);
+        preload_before_first();
     }
     void *(*next_dlopen)(const char *, int) = NULL;
     *(void **)&next_dlopen = dlsym(RTLD_NEXT, "dlopen"); // libc's, or one that is preloaded as well

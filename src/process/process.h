@@ -66,6 +66,7 @@ struct process {
     _Alignas(MALLOW_CACHE_LINE) unsigned char first_memory[PROCESS_FIRST_MEMORY_BYTES];
     struct heap bare;                // see struct heap_shared; behind all that others touch
     _Atomic(uint32_t) bare_is_begun; // by a thread that makes it, or has
+    struct process_libc libc;        // whom of its functions a call has looked up
     char report[PROCESS_REPORT_BYTES]; // MALLOW_REPORT's text: a thread's stack may have no room
 };
 
@@ -137,6 +138,8 @@ MALLOW_INTERNAL size_t process_collect(bool force);
 MALLOW_INTERNAL bool process_foreign_free(struct process *process, void *block);
 // Its usable size there; 0: not known.
 MALLOW_INTERNAL size_t process_foreign_size(struct process *process, void *block);
+// Looks up now what these need of libc, which they do not look up then.
+MALLOW_INTERNAL void process_foreign_look(struct process *process);
 
 // process_fork.c. With the first allocation, which constructors of other libraries make before ours
 // run: who registers a handler first is called last before a fork, and a handler called after ours

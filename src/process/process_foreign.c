@@ -35,10 +35,38 @@ static bool foreign_is_readable(const struct process *process, uintptr_t address
            os_is_mapped(&process->os, address + bytes - 1);
 }
 
+typedef struct mallinfo2 foreign_mallinfo2(void);
+typedef void foreign_free(void *block);
+
+static foreign_mallinfo2 *foreign_find_mallinfo2(struct process *process) {
+    foreign_mallinfo2 *found = atomic_load_explicit(&process->libc.mallinfo2, memory_order_relaxed);
+    if (found == NULL) {
+        *(void **)&found = dlsym(RTLD_NEXT, "mallinfo2");
+        atomic_store_explicit(&process->libc.mallinfo2, found, memory_order_relaxed);
+    }
+    return found;
+}
+
+// By the name that stays libc's (preload_dlopen.c).
+static foreign_free *foreign_find_free(struct process *process) {
+    foreign_free *found = atomic_load_explicit(&process->libc.free, memory_order_relaxed);
+    if (found == NULL) {
+        *(void **)&found = dlsym(RTLD_NEXT, "__libc_free");
+        atomic_store_explicit(&process->libc.free, found, memory_order_relaxed);
+    }
+    return found;
+}
+
+MALLOW_INTERNAL void process_foreign_look(struct process *process) {
+    if (dlsym != NULL) {
+        (void)foreign_find_mallinfo2(process);
+        (void)foreign_find_free(process);
+    }
+}
+
 // What libc's malloc says of itself; false before glibc 2.33.
-static bool foreign_ask_libc(struct mallinfo2 *figures) {
-    struct mallinfo2 (*libc_mallinfo2)(void) = NULL;
-    *(void **)&libc_mallinfo2 = dlsym(RTLD_NEXT, "mallinfo2");
+static bool foreign_ask_libc(struct process *process, struct mallinfo2 *figures) {
+    foreign_mallinfo2 *const libc_mallinfo2 = foreign_find_mallinfo2(process);
     if (libc_mallinfo2 == NULL) {
         return false;
     }
@@ -53,8 +81,8 @@ static MALLOW_COLD bool foreign_in_early_heap(struct process *process, uintptr_t
                                               uintptr_t break_now) {
     struct mallinfo2 figures;
     Dl_info object;
-    if (dlsym == NULL || !foreign_ask_libc(&figures) || break_now - address > figures.arena ||
-        dladdr((const void *)address, &object) != 0) {
+    if (dlsym == NULL || !foreign_ask_libc(process, &figures) ||
+        break_now - address > figures.arena || dladdr((const void *)address, &object) != 0) {
         return false;
     }
     atomic_store_explicit(&process->os.break_at_start, address, memory_order_relaxed);
@@ -105,15 +133,6 @@ static bool foreign_has_shape(struct process *process, uintptr_t address) {
     return false;
 }
 
-typedef void foreign_free(void *block);
-
-// By the name that stays libc's (preload_dlopen.c).
-static foreign_free *foreign_find_free(void) {
-    foreign_free *libc_free = NULL;
-    *(void **)&libc_free = dlsym(RTLD_NEXT, "__libc_free");
-    return libc_free;
-}
-
 // Whether libc's malloc has ever handed out a block. Not asked again once it has: libc walks its
 // free blocks to answer.
 static bool foreign_libc_is_used(struct process *process) {
@@ -121,7 +140,7 @@ static bool foreign_libc_is_used(struct process *process) {
         return true;
     }
     struct mallinfo2 figures;
-    if (foreign_ask_libc(&figures) && figures.arena == 0 && figures.hblks == 0) {
+    if (foreign_ask_libc(process, &figures) && figures.arena == 0 && figures.hblks == 0) {
         return false;
     }
     atomic_store_explicit(&process->libc_is_used, true, memory_order_relaxed);
@@ -131,15 +150,15 @@ static bool foreign_libc_is_used(struct process *process) {
 // The shape last: where it is not asked about, nothing is read that another thread may just unmap,
 // be it by the first free of a huge block of which this is the second.
 static bool foreign_is_libc(struct process *process, uintptr_t address) {
-    return dlsym != NULL && foreign_libc_is_used(process) && foreign_find_free() != NULL &&
-           foreign_has_shape(process, address);
+    return dlsym != NULL && foreign_libc_is_used(process) &&
+           foreign_find_free(process) != NULL && foreign_has_shape(process, address);
 }
 
 MALLOW_INTERNAL bool process_foreign_free(struct process *process, void *block) {
     if (!foreign_is_libc(process, (uintptr_t)block)) {
         return false;
     }
-    foreign_find_free()(block);
+    foreign_find_free(process)(block);
     return true;
 }
 
