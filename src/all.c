@@ -94,6 +94,7 @@
 #include "process/process_realtime.c"
 #include "process/worker.c"
 #include "process/worker_tick.c"
+#include "process/worker_purge.c"
 #include "process/worker_promote.c"
 #include "process/process.c"
 #include "process/process_fork.c"

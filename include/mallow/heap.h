@@ -85,7 +85,8 @@ MW_API enum mw_heap_status mw_heap_create(const struct mw_heap_config *config, s
 MW_API void mw_heap_destroy(struct mw_heap *heap);
 
 // Sets the limits of a heap that grows, from now on; 0: none. What is held already stays. Cost: a
-// few stores. Any thread. MW_HEAP_BAD_CONFIG: NULL, or a heap with a reserve.
+// few stores under the short lock of mw_option_set. Any thread: of two calls at once, both limits
+// are the later one's. MW_HEAP_BAD_CONFIG: NULL, or a heap with a reserve.
 MW_API enum mw_heap_status mw_heap_set_limits(struct mw_heap *heap, uint64_t limit_bytes,
                                               uint64_t soft_bytes);
 

@@ -65,7 +65,8 @@ typedef void (*mw_shed_function)(const struct mw_shed_request *request, void *ar
 MW_API int mw_shed_register(mw_shed_function function, void *argument);
 
 // Takes it off; when the call returns the function is not running and will not be called again,
-// unless it is the function itself that calls. 0 or ENOENT. May wait for a round on another thread.
+// unless it is the function itself that calls. 0, or ENOENT: it is not registered, or not any more,
+// which holds as well. May wait for a round on another thread.
 MW_API int mw_shed_unregister(mw_shed_function function, void *argument);
 
 // ---- Heartbeat ----------------------------------------------------------------------------------
@@ -89,8 +90,9 @@ typedef void (*mw_heartbeat_function)(bool force, uint64_t beat, void *argument)
 // 0, EINVAL (no function) or EEXIST (there is one, or one is being taken off). errno is kept.
 MW_API int mw_heartbeat_register(mw_heartbeat_function function, void *argument);
 
-// Takes it off; when the call returns no other thread is in it, and it will not be called again. 0 or
-// ENOENT. May wait for other threads, and must not be called by two that are in the function.
+// Takes it off; when the call returns no other thread is in it, and it will not be called again. 0, or
+// ENOENT: there is none, or none any more, which holds as well. May wait for other threads, and must not
+// be called by two that are in the function.
 MW_API int mw_heartbeat_unregister(void);
 
 #ifdef __cplusplus

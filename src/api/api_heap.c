@@ -125,7 +125,10 @@ enum mw_heap_status mw_heap_set_limits(struct mw_heap *heap, uint64_t limit_byte
     if (heap == NULL || !heap_own_grows(api_own(heap))) {
         return MW_HEAP_BAD_CONFIG;
     }
+    struct os_lock *const lock = &process_ready()->start_lock;
+    os_lock_take(lock); // as for the process's limits: both are of one call
     api_heap_limit(api_own(heap), limit_bytes, soft_bytes);
+    os_lock_drop(lock);
     return MW_HEAP_OK;
 }
 

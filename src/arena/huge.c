@@ -112,7 +112,7 @@ static bool huge_charge_locked(struct huge_set *set, size_t growth, enum os_char
 }
 
 MALLOW_INLINE void huge_settle_charge_locked(struct huge_set *set) {
-    const uint64_t held = set->live_bytes + set->late_bytes + set->cache.bytes;
+    const uint64_t held = set->live_bytes + set->late_bytes + set->cache.bytes + set->leaving_bytes;
     if (set->charged_bytes > held) {
         os_charge_release(set->os, (size_t)(set->charged_bytes - held));
     } else if (set->charged_bytes < held) {
@@ -764,7 +764,7 @@ static size_t huge_idle_step_locked(struct huge_set *set, size_t bytes) {
     if (end.bytes == 0) {
         return huge_cache_purge_gathered(cache, bytes);
     }
-    const size_t counted = before - cache->bytes;
+    const size_t counted = set->leaving_bytes = before - cache->bytes;
     const bool purges = huge_cache_keeps_space(cache, end);
     huge_cache_unlearn(cache, counted);
     set->leaving = end;
@@ -775,6 +775,7 @@ static size_t huge_idle_step_locked(struct huge_set *set, size_t bytes) {
     const bool unmapped = !purged && os_unmap(set->os, end.address, end.bytes);
     os_lock_take_patiently(&set->map->lock);
     set->leaving = huge_no_mapping;
+    set->leaving_bytes = 0;
     if (!unmapped) {
         huge_cache_put_back(cache, end, purged);
     }
@@ -798,5 +799,6 @@ MALLOW_INTERNAL size_t huge_idle_purge(struct huge_set *set, size_t bytes, unsig
 MALLOW_INTERNAL void huge_fork_child(struct huge_set *set) {
     if (set->leaving_thread != os_this_thread()) { // else the unmapping goes on, after the handler
         set->leaving = huge_no_mapping;
+        set->leaving_bytes = 0;
     }
 }

@@ -41,10 +41,11 @@ struct huge_set {
     size_t late_bytes;         // of these mappings; relaxed reads
     struct huge_cache cache;
     struct huge_mapping leaving; // what is being unmapped without the lock; of 0 bytes: nothing
+    size_t leaving_bytes;        // of that, held until it is done
     uintptr_t leaving_thread;    // who does that
     uint64_t live_count;
     uint64_t live_bytes;       // mapped bytes of live blocks; relaxed reads
-    uint64_t charged_bytes;    // live, late and cached, as charged; more during a call
+    uint64_t charged_bytes;    // live, late, cached and leaving, as charged; more during a call
     unsigned broad_count;      // fresh blocks that could have huge pages by faults
     bool refused;              // a block could just not be grown by the kernel, and moves
     bool alone;                // no thread gives back what is owed; relaxed reads

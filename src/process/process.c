@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include "arena/arena_broad.h"
+#include "base/format.h"
 #include "os/os_huge.h"
 #include "os/os_thread.h"
 
@@ -51,12 +52,19 @@ static void process_apply_options(struct process *process) {
     worker_adjust_trim(&process->worker);
 }
 
-// Ends a change of options. A limit of what is kept that cannot be reached means all of it. That
-// may wait for the thread's end: so without the lock.
-static void process_end_options(struct process *process) {
-    const bool keeps = process_option(&process->options, trim_threshold) == UINT64_MAX;
+// Ends a change of options. `trims`: the limit of what is kept was set; one that cannot be reached
+// means all of it. That is noted with the lock, so that it is of the same call as the option; the
+// thread's end is waited for without.
+static void process_end_options(struct process *process, bool trims) {
+    const bool keeps =
+        trims && process_option(&process->options, trim_threshold) == UINT64_MAX;
+    if (trims) {
+        worker_keep(&process->worker, keeps);
+    }
     os_lock_drop(&process->start_lock);
-    worker_keep(&process->worker, keeps);
+    if (keeps) {
+        worker_stop(&process->worker);
+    }
 }
 
 MALLOW_INTERNAL int process_set_option(struct process *process, const char *name,
@@ -67,7 +75,8 @@ MALLOW_INTERNAL int process_set_option(struct process *process, const char *name
     if (error == 0) {
         process_apply_options(process);
     }
-    process_end_options(process);
+    const char *const trim_name = process_options_row(PROCESS_OPTION_trim_threshold)->name;
+    process_end_options(process, error == 0 && format_same_ignoring_case(name, trim_name));
     return error;
 }
 
@@ -76,7 +85,7 @@ MALLOW_INTERNAL void process_set_trim_threshold(struct process *process, uint64_
     process_option(&process->options, trim_threshold) = bytes;
     process->options.given |= UINT32_C(1) << PROCESS_OPTION_trim_threshold;
     process_apply_options(process);
-    process_end_options(process);
+    process_end_options(process, true);
 }
 
 // The largest block that has no mapping of its own.

@@ -46,7 +46,7 @@ struct process {
     struct process_limit limit;
     struct process_shed shed;
     struct process_beat beat;
-    struct os_lock start_lock;       // for raising the phase, and for changing options
+    struct os_lock start_lock;       // for raising the phase, and for changing options and limits
     struct os_lock fallback_lock;    // one thread at a time in the fallback heap
     _Atomic(struct heap *) fallback; // of threads that have none: too early, or after their end;
                                      // NULL: not needed yet; set under fallback_lock

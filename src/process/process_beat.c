@@ -43,11 +43,15 @@ MALLOW_INTERNAL int process_beat_remove(struct process *process) {
         atomic_store(&beat->function, NULL);
         atomic_fetch_and(&process->os.charge.events, ~(uint32_t)OS_CHARGE_BEAT);
         beat->leaving = true;
-        for (unsigned round = 0; atomic_load(&beat->running) > beat_own(); round++) {
-            os_lock_drop(&process->shed.lock);
-            os_pause(round);
-            os_lock_take(&process->shed.lock);
-        }
+    }
+    // Also if another thread, or the function, has just taken it off; until there is a new one.
+    for (unsigned round = 0; atomic_load(&beat->function) == NULL &&
+                             atomic_load(&beat->running) > beat_own(); round++) {
+        os_lock_drop(&process->shed.lock);
+        os_pause(round);
+        os_lock_take(&process->shed.lock);
+    }
+    if (found) {
         beat->leaving = false;
     }
     os_lock_drop(&process->shed.lock);

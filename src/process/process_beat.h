@@ -26,7 +26,7 @@ struct process;
 MALLOW_INTERNAL int process_beat_add(struct process *process, mw_heartbeat_function function,
                                      void *argument);
 
-// 0 or ENOENT. Waits until no other thread is in the function.
+// 0 or ENOENT. Either way waits until no other thread is in the function.
 MALLOW_INTERNAL int process_beat_remove(struct process *process);
 
 // A beat, on the calling thread. False: there is no function, or the thread is in it. Keeps errno.

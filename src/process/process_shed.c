@@ -10,12 +10,16 @@ static uintptr_t shed_this_thread(void) {
     return (uintptr_t)__builtin_thread_pointer();
 }
 
+static bool shed_is_pair(const struct process_shed_entry *entry, mw_shed_function function,
+                         const void *argument) {
+    return entry->function == function && (function == NULL || entry->argument == argument);
+}
+
 // The entry of this pair, or PROCESS_SHED_MAX.
 static unsigned shed_find_locked(const struct process_shed *shed, mw_shed_function function,
                                  const void *argument) {
     unsigned i = 0;
-    while (i < PROCESS_SHED_MAX && (shed->entries[i].function != function ||
-                                    (function != NULL && shed->entries[i].argument != argument))) {
+    while (i < PROCESS_SHED_MAX && !shed_is_pair(&shed->entries[i], function, argument)) {
         i++;
     }
     return i;
@@ -53,12 +57,13 @@ MALLOW_INTERNAL int process_shed_remove(struct process_shed *shed, mw_shed_funct
     const unsigned i = shed_find_locked(shed, function, argument);
     if (i < PROCESS_SHED_MAX) {
         shed->entries[i].function = NULL;
-        for (unsigned round = 0;
-             shed->running == (int)i + 1 && shed->runner != shed_this_thread(); round++) {
-            os_lock_drop(&shed->lock);
-            os_pause(round);
-            os_lock_take(&shed->lock);
-        }
+    }
+    // Also if another thread, or the function, has just taken it off.
+    for (unsigned round = 0; shed_is_pair(&shed->running, function, argument) &&
+                             shed->runner != shed_this_thread(); round++) {
+        os_lock_drop(&shed->lock);
+        os_pause(round);
+        os_lock_take(&shed->lock);
     }
     os_lock_drop(&shed->lock);
     return i < PROCESS_SHED_MAX ? 0 : ENOENT;
@@ -81,18 +86,17 @@ static bool shed_begin(struct process_shed *shed) {
 static bool shed_call(struct process_shed *shed, unsigned i,
                       const struct mw_shed_request *request) {
     os_lock_take(&shed->lock);
-    const mw_shed_function function = shed->entries[i].function;
-    void *const argument = shed->entries[i].argument;
-    shed->running = function != NULL ? (int)i + 1 : 0;
+    const struct process_shed_entry entry = shed->entries[i];
+    shed->running = entry;
     os_lock_drop(&shed->lock);
-    if (function == NULL) {
+    if (entry.function == NULL) {
         return false;
     }
     const struct heap_call call = heap_leave_call();
-    function(request, argument);
+    entry.function(request, entry.argument);
     heap_resume_call(call);
     os_lock_take(&shed->lock);
-    shed->running = 0;
+    shed->running.function = NULL;
     os_lock_drop(&shed->lock);
     return true;
 }
@@ -129,6 +133,6 @@ MALLOW_INTERNAL void process_shed_fork_child(struct process_shed *shed) {
     os_lock_renew(&shed->lock);
     if (shed->runner != shed_this_thread()) {
         shed->runner = 0;
-        shed->running = 0;
+        shed->running.function = NULL;
     }
 }

@@ -4,7 +4,8 @@
 // Owns     the table of them, part of struct process.
 // Threads  any. The lock is never held while a function runs; it is a leaf.
 // Holds    one round at a time: `runner` is its thread, `running` the entry it is in.
-//          An entry keeps its place, so a round passes each once.
+//          An entry keeps its place, so a round passes each once. `running` outlasts its entry,
+//          and the place may be another's by then.
 #ifndef MALLOW_PROCESS_PROCESS_SHED_H
 #define MALLOW_PROCESS_PROCESS_SHED_H
 
@@ -13,15 +14,17 @@
 
 enum { PROCESS_SHED_MAX = 16 };
 
+struct process_shed_entry {
+    mw_shed_function function; // NULL: free
+    void *argument;
+};
+
 struct process_shed {
     struct os_lock lock;
-    struct {
-        mw_shed_function function; // NULL: free
-        void *argument;
-    } entries[PROCESS_SHED_MAX];
-    unsigned used;                 // entries below this may be in use
-    uintptr_t runner;              // thread of the round; 0: none
-    int running;                   // entry + 1 whose function is running; 0: none
+    struct process_shed_entry entries[PROCESS_SHED_MAX];
+    unsigned used;                     // entries below this may be in use
+    uintptr_t runner;                  // thread of the round; 0: none
+    struct process_shed_entry running; // a copy of the one whose function is; NULL: none
     _Atomic(uint64_t) round_count;
 };
 
@@ -29,7 +32,7 @@ struct process_shed {
 MALLOW_INTERNAL int process_shed_add(struct process_shed *shed, mw_shed_function function,
                                      void *argument);
 
-// 0 or ENOENT. Waits until the function is not running on another thread.
+// 0 or ENOENT. Either way waits until the function is not running on another thread.
 MALLOW_INTERNAL int process_shed_remove(struct process_shed *shed, mw_shed_function function,
                                         void *argument);
 

@@ -267,13 +267,6 @@ MALLOW_INTERNAL void worker_stop(struct worker *worker) {
     }
 }
 
-MALLOW_INTERNAL void worker_keep(struct worker *worker, bool keeps) {
-    atomic_store_explicit(&worker->keeps, keeps, memory_order_relaxed);
-    if (keeps) {
-        worker_stop(worker);
-    }
-}
-
 MALLOW_INTERNAL void worker_fork_prepare(struct worker *worker, bool hurried) {
     os_lock_take_for_fork(&worker->lock, hurried);
     os_lock_take_for_fork(&worker->holes.lock, hurried);

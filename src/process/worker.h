@@ -93,8 +93,8 @@ MALLOW_INTERNAL void worker_adjust_trim(struct worker *worker);
 MALLOW_INTERNAL void worker_poll(struct worker *worker, bool may_step);
 
 // Ends the thread, if it exists, and waits for its end; none is created until the next poll. Waits
-// for what it is at: some 10 us, or a millisecond where growth has huge pages ahead. Nothing in a
-// child by vfork.
+// for what it is at: some 10 us, or a millisecond where growth has huge pages ahead or free memory
+// is given back. Nothing in a child by vfork.
 MALLOW_INTERNAL void worker_stop(struct worker *worker);
 
 // The same until worker_rejoin: for a call that is to find the process without it, or that changes
@@ -102,12 +102,19 @@ MALLOW_INTERNAL void worker_stop(struct worker *worker);
 MALLOW_INTERNAL bool worker_part(struct worker *worker);
 MALLOW_INTERNAL void worker_rejoin(struct worker *worker);
 
-// `keeps`: from now on nothing is given back for being idle, by the thread or by steps; else it is
-// again. May wait as worker_stop does.
-MALLOW_INTERNAL void worker_keep(struct worker *worker, bool keeps);
+// `keeps`: from now on no call begins to give back what is idle, in steps or by the thread, which
+// worker_stop ends; else they do again.
+MALLOW_INLINE void worker_keep(struct worker *worker, bool keeps) {
+    atomic_store_explicit(&worker->keeps, keeps, memory_order_relaxed);
+}
 
 MALLOW_INLINE bool worker_is_running(const struct worker *worker) {
     return atomic_load_explicit(&worker->state, memory_order_relaxed) == WORKER_RUNNING;
+}
+
+// Whether somebody waits for the thread's end.
+MALLOW_INLINE bool worker_is_awaited(const struct worker *worker) {
+    return atomic_load_explicit(&worker->state, memory_order_relaxed) == WORKER_STOPPING;
 }
 
 // Whether there is no thread at all.
@@ -148,8 +155,10 @@ MALLOW_INTERNAL void worker_fork_child(struct worker *worker);
 
 // ---- worker_tick.c: what it does ----------------------------------------------------------------
 
-// Looks, and gives back all that is idle. False: so little is kept that it is not worth a look.
+// Looks, and gives back all that is idle; what is left when its end is waited for is the next
+// thread's. False: so little is kept that it is not worth a look.
 MALLOW_INTERNAL bool worker_tick(struct worker *worker);
+
 
 // A step of the same in the calling thread: at most one system call, and a look if it is time for
 // one. `mine`: its heap, in no other use.
@@ -171,6 +180,20 @@ MALLOW_INLINE uint64_t worker_clock_us(void) {
     const struct timespec now = worker_clock(CLOCK_MONOTONIC);
     return (uint64_t)now.tv_sec * 1000000 + (uint64_t)now.tv_nsec / 1000;
 }
+
+// ---- worker_purge.c: what it gives back in pieces -----------------------------------------------
+
+// Gives back *bytes of what is kept of huge blocks, or of slices: a few calls to the kernel at a
+// time, broken off when the thread's end is waited for. *bytes: what is left by that, else 0. Bytes
+// released.
+MALLOW_INTERNAL size_t worker_purge_huge(struct worker *worker, size_t *bytes);
+MALLOW_INTERNAL size_t worker_purge_slices(struct worker *worker, size_t *bytes);
+
+// The same of thin slices, as the last thin_idle_look has found them.
+MALLOW_INTERNAL size_t worker_purge_thins(struct worker *worker);
+
+// Takes what a purge has released off what is still to be; all of it if it has released nothing.
+MALLOW_INTERNAL void worker_take_off(size_t *bytes, size_t released);
 
 // ---- worker_promote.c: between looks ------------------------------------------------------------
 

@@ -112,8 +112,14 @@ static void worker_make_huge(struct worker *worker) {
 
 MALLOW_INTERNAL void worker_pay(struct worker *worker) {
     huge_give_late(worker->huges);
-    (void)huge_idle_purge(worker->huges, huge_take_debt(worker->huges), UINT32_MAX);
-    (void)arena_idle_purge(worker->arenas, arena_take_debt(worker->arenas), UINT32_MAX);
+    size_t huge_bytes = huge_take_debt(worker->huges);
+    size_t arena_bytes = arena_take_debt(worker->arenas);
+    (void)worker_purge_huge(worker, &huge_bytes);
+    (void)worker_purge_slices(worker, &arena_bytes);
+    if (unlikely(huge_bytes + arena_bytes != 0)) { // broken off: owed as before
+        (void)huge_owe(worker->huges, huge_bytes);
+        (void)arena_owe(worker->arenas, arena_bytes);
+    }
 }
 
 // When to look again whether something is owed. While so much is kept that growth may make it so

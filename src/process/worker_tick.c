@@ -107,19 +107,23 @@ MALLOW_INTERNAL bool worker_tick(struct worker *worker) {
     const uint64_t entries = os_entries(worker->os);
     const uint64_t released = worker_released(worker);
     huge_give_late(worker->huges);
-    const size_t huge_bytes = huge_idle_look(worker->huges);
-    const size_t arena_bytes = arena_idle_look(worker->arenas);
-    worker_count(worker, huge_idle_purge(worker->huges, huge_bytes, UINT32_MAX) +
-                             arena_idle_purge(worker->arenas, arena_bytes, UINT32_MAX));
+    size_t huge_bytes = huge_idle_look(worker->huges);
+    size_t arena_bytes = arena_idle_look(worker->arenas);
+    const size_t idle_bytes = huge_bytes + arena_bytes;
+    worker_count(worker, worker_purge_huge(worker, &huge_bytes));
+    worker_count(worker, worker_purge_slices(worker, &arena_bytes));
+    if (worker_is_awaited(worker)) {
+        return true;
+    }
     worker_sort_posts(worker);
     worker_purge_holes(worker, &pending);
     const struct thin_idle thin = thin_idle_look(worker->holes.shared->thins, false);
-    worker_count(worker, thin_idle_purge(worker->holes.shared->thins, UINT32_MAX));
+    worker_count(worker, worker_purge_thins(worker));
     pending += thin.later_bytes;
     worker_look_for_faults(worker);
     const bool more = worker_look_for_huge(worker, os_entries(worker->os) - entries);
     return more || pending != 0 ||
-           worker_may_release(worker, huge_bytes + arena_bytes, worker_released(worker) - released);
+           worker_may_release(worker, idle_bytes, worker_released(worker) - released);
 }
 
 static void worker_step_look(struct worker *worker, uint64_t now) {
@@ -139,11 +143,6 @@ static void worker_step_look(struct worker *worker, uint64_t now) {
     worker->step_round = true;
     worker->step_slice = 0;
     worker->step_pending = 0;
-}
-
-// Takes what a purge has released off what is still to be; all of it if it has released nothing.
-static void worker_step_done(size_t *idle_bytes, size_t released) {
-    *idle_bytes -= released != 0 ? bits_min(released, *idle_bytes) : *idle_bytes;
 }
 
 static size_t worker_step_holes(struct worker *worker, const struct heap *mine, uint64_t now_ms) {
@@ -180,10 +179,10 @@ MALLOW_INTERNAL void worker_step(struct worker *worker, const struct heap *mine)
         // The look has taken this call's system call.
     } else if (worker->idle_huge_bytes != 0) {
         released = huge_idle_purge(worker->huges, worker->idle_huge_bytes, 1);
-        worker_step_done(&worker->idle_huge_bytes, released);
+        worker_take_off(&worker->idle_huge_bytes, released);
     } else if (worker->idle_arena_bytes != 0) {
         released = arena_idle_purge(worker->arenas, worker->idle_arena_bytes, 1);
-        worker_step_done(&worker->idle_arena_bytes, released);
+        worker_take_off(&worker->idle_arena_bytes, released);
     } else if (worker->step_round) {
         released = worker_step_holes(worker, mine, now_ms);
     }

@@ -306,6 +306,88 @@ static void while_one_is_taken_off_there_is_no_room_for_another(void **state)
     off();
 }
 
+static _Thread_local bool is_beater; // not who creates threads, which may allocate
+
+static void *beat_inside(void *argument)
+{
+    is_beater = true;
+    while (atomic_load(&way) == 0) {
+        (void)beat_once(argument);
+    }
+    return NULL;
+}
+
+static _Atomic(bool) over;
+static _Atomic(int) taken_off; // by so many
+
+static void wait_inside_and_end(bool force, uint64_t beat, void *argument)
+{
+    if (is_beater) {
+        wait_inside(force, beat, argument);
+        atomic_store(&over, true);
+    }
+}
+
+static void *take_off_with_another(void *argument)
+{
+    (void)argument;
+    const int result = mw_heartbeat_unregister();
+    CHECK(result == 0 || result == ENOENT, "result %d", result);
+    CHECK(atomic_load(&over), "result %d, and one is in it", result);
+    atomic_fetch_add(&taken_off, result == 0);
+    return NULL;
+}
+
+static void who_finds_it_taken_off_waits_for_the_others_as_well(void **state)
+{
+    (void)state;
+    pthread_t beater;
+    pthread_t takers[2];
+    atomic_store(&way, 0);
+    on(wait_inside_and_end, &way);
+    CHECK(pthread_create(&beater, NULL, beat_inside, NULL) == 0, "thread");
+    while (atomic_load(&way) != 1) {
+        (void)sched_yield();
+    }
+    for (size_t i = 0; i < COUNT_OF(takers); i++) {
+        CHECK(pthread_create(&takers[i], NULL, take_off_with_another, NULL) == 0, "thread");
+    }
+    CHECK(usleep(50000) == 0, "usleep");
+    atomic_store(&way, 2);
+    for (size_t i = 0; i < COUNT_OF(takers); i++) {
+        CHECK(pthread_join(takers[i], NULL) == 0, "join");
+    }
+    CHECK(pthread_join(beater, NULL) == 0 && taken_off == 1, "taken off by %d", (int)taken_off);
+}
+
+static void end_itself(bool force, uint64_t beat, void *argument)
+{
+    if (is_beater) {
+        off();
+        CHECK(mw_heartbeat_unregister() == ENOENT, "it is off");
+        wait_inside_and_end(force, beat, argument);
+    }
+}
+
+// It does not wait for itself, but others do for it.
+static void one_that_takes_itself_off_is_waited_for(void **state)
+{
+    (void)state;
+    pthread_t beater;
+    pthread_t taker;
+    atomic_store(&way, 0);
+    atomic_store(&over, false);
+    on(end_itself, &way);
+    CHECK(pthread_create(&beater, NULL, beat_inside, NULL) == 0, "thread");
+    while (atomic_load(&way) != 1) {
+        (void)sched_yield();
+    }
+    CHECK(pthread_create(&taker, NULL, take_off_with_another, NULL) == 0, "thread");
+    CHECK(usleep(50000) == 0, "usleep");
+    atomic_store(&way, 2);
+    CHECK(pthread_join(taker, NULL) == 0 && pthread_join(beater, NULL) == 0, "join");
+}
+
 enum { OTHERS = 60000, OTHERS_A_BEAT = 1000, MOVES_MAX = 1000 };
 static struct {
     void *blocks[OTHERS];
@@ -381,6 +463,8 @@ int main(void)
         cmocka_unit_test(before_a_request_fails_it_is_called_with_force),
         cmocka_unit_test(when_it_is_off_nobody_is_in_it),
         cmocka_unit_test(while_one_is_taken_off_there_is_no_room_for_another),
+        cmocka_unit_test(who_finds_it_taken_off_waits_for_the_others_as_well),
+        cmocka_unit_test(one_that_takes_itself_off_is_waited_for),
         cmocka_unit_test(what_it_frees_amid_a_move_is_given_up),
     };
     return suite_run(tests);

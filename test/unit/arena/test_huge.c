@@ -44,6 +44,35 @@ static void give(uintptr_t address) {
     check_counts();
 }
 
+static size_t held_at_rest; // of what is held: what no huge block has to do with
+static size_t unmapped;     // by a call that begins now; 0: none is looked at
+
+bool __real_os_unmap(struct os *os, uintptr_t address, size_t bytes);
+bool __wrap_os_unmap(struct os *os, uintptr_t address, size_t bytes);
+bool __wrap_os_unmap(struct os *os, uintptr_t address, size_t bytes) {
+    if (unmapped == SIZE_MAX) {
+        unmapped = bytes;
+        give(take(2 * MIB)); // whose end settles what is held
+        assert_true(atomic_load(&world.os.charge.held_bytes) - held_at_rest >=
+                    set->live_bytes + set->cache.bytes + bytes);
+    }
+    return __real_os_unmap(os, address, bytes);
+}
+
+// Its pages are resident until the kernel has taken them.
+CASE(what_is_being_unmapped_is_held) {
+    const uintptr_t kept = take(4 * MIB);
+    (void)take(20 * MIB);
+    give(kept);
+    held_at_rest = atomic_load(&world.os.charge.held_bytes) - set->live_bytes - set->cache.bytes;
+    unmapped = SIZE_MAX;
+    assert_int_equal(huge_idle_purge(set, MIB, 1), MIB);
+    assert_int_equal(unmapped, MIB);
+    unmapped = 0;
+    assert_int_equal(atomic_load(&world.os.charge.held_bytes) - held_at_rest,
+                     set->live_bytes + set->cache.bytes);
+}
+
 CASE(a_block_is_known_by_its_start_alone) {
     const uintptr_t block = take(3 * MIB + 1);
     const struct huge *const huge = huge_of(set, block);
@@ -229,6 +258,7 @@ int main(void) {
         HUGE_CASE(a_block_that_may_not_move_stays_or_is_left_as_it_was),
         HUGE_CASE(sizes_that_cannot_be_are_refused_and_change_nothing),
         HUGE_CASE(records_are_used_again),
+        HUGE_CASE(what_is_being_unmapped_is_held),
         HUGE_CASE(there_may_be_a_room_again_once_a_limit_of_address_space_is_lifted),
     };
     return cmocka_run_group_tests(cases, NULL, NULL);

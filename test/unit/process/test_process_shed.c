@@ -78,6 +78,7 @@ static void calls_back(const struct mw_shed_request *request, void *argument) {
     count(request, argument);
     inner_result = run();
     assert_int_equal(process_shed_remove(&shed, calls_back, argument), 0); // itself
+    assert_int_equal(process_shed_remove(&shed, calls_back, argument), ENOENT);
     assert_int_equal(process_shed_add(&shed, count, &calls[5]), 0);
 }
 
@@ -133,10 +134,50 @@ CASE(one_round_at_a_time_and_taking_off_waits_for_the_function_to_return) {
     assert_int_equal(calls[1], 0);
 }
 
+static void *takes_off(void *unused) {
+    (void)unused;
+    assert_int_equal(process_shed_remove(&shed, waits, &calls[0]), 0);
+    assert_true(atomic_load(&has_left));
+    return NULL;
+}
+
+static bool is_taken_off(void) {
+    os_lock_take(&shed.lock);
+    const bool is = shed.entries[0].function != waits;
+    os_lock_drop(&shed.lock);
+    return is;
+}
+
+CASE(who_finds_it_taken_off_waits_for_the_function_as_well) {
+    pthread_t thread;
+    pthread_t first;
+    sem_init(&entered, 0, 0);
+    sem_init(&may_leave, 0, 0);
+    atomic_store(&has_left, false);
+    assert_int_equal(process_shed_add(&shed, waits, &calls[0]), 0);
+    assert_int_equal(pthread_create(&thread, NULL, round_of_another_thread, NULL), 0);
+    while (sem_wait(&entered) != 0) {
+    }
+    assert_int_equal(pthread_create(&first, NULL, takes_off, NULL), 0);
+    while (!is_taken_off()) {
+        usleep(100);
+    }
+    // Another in its place has nothing to do with it.
+    assert_int_equal(process_shed_add(&shed, count, &calls[1]), 0);
+    assert_ptr_equal(shed.entries[0].function, count);
+    assert_int_equal(process_shed_remove(&shed, count, &calls[1]), 0);
+    assert_int_equal(process_shed_remove(&shed, waits, &calls[1]), ENOENT);
+    sem_post(&may_leave);
+    assert_int_equal(process_shed_remove(&shed, waits, &calls[0]), ENOENT);
+    assert_true(atomic_load(&has_left));
+    assert_int_equal(pthread_join(first, NULL), 0);
+    assert_int_equal(pthread_join(thread, NULL), 0);
+}
+
 CASE(in_a_forks_child_the_round_of_a_thread_that_is_gone_is_over) {
     assert_int_equal(process_shed_add(&shed, count, &calls[0]), 0);
     shed.runner = 1; // another thread, in its first function
-    shed.running = 1;
+    shed.running = shed.entries[0];
     assert_false(run());
     process_shed_fork_prepare(&shed, false);
     process_shed_fork_child(&shed);
@@ -153,6 +194,7 @@ int main(void) {
         SHED_CASE(the_table_tells_why_it_cannot),
         SHED_CASE(a_function_may_take_itself_off_and_starts_no_round_of_its_own),
         SHED_CASE(one_round_at_a_time_and_taking_off_waits_for_the_function_to_return),
+        SHED_CASE(who_finds_it_taken_off_waits_for_the_function_as_well),
         SHED_CASE(in_a_forks_child_the_round_of_a_thread_that_is_gone_is_over),
     };
     return cmocka_run_group_tests(cases, NULL, NULL);

@@ -12,8 +12,34 @@
 static struct heap_world world;
 static struct worker worker;
 
+// What is given back to the kernel, and what comes of it.
+static unsigned given_count;  // calls
+static unsigned awaited_at;   // in this one somebody begins to wait for the thread; 0: nobody does
+static unsigned refused_count; // the first so many are refused
+
+static bool give(void) {
+    given_count++;
+    if (given_count == awaited_at) {
+        atomic_store(&worker.state, WORKER_STOPPING);
+    }
+    return given_count > refused_count;
+}
+
+bool __real_os_purge(struct os *os, uintptr_t address, size_t bytes);
+bool __wrap_os_purge(struct os *os, uintptr_t address, size_t bytes);
+bool __wrap_os_purge(struct os *os, uintptr_t address, size_t bytes) {
+    return give() && __real_os_purge(os, address, bytes);
+}
+
+bool __real_os_unmap(struct os *os, uintptr_t address, size_t bytes);
+bool __wrap_os_unmap(struct os *os, uintptr_t address, size_t bytes);
+bool __wrap_os_unmap(struct os *os, uintptr_t address, size_t bytes) {
+    return give() && __real_os_unmap(os, address, bytes);
+}
+
 static int begin(void **state) {
     (void)state;
+    awaited_at = refused_count = 0;
     heap_world_begin(&world);
     memset(&worker, 0, sizeof worker);
     worker.os = &world.arena.os;
@@ -32,7 +58,7 @@ static int end(void **state) {
 
 // Large blocks that are freed: dirty slices.
 static void leave_dirty(unsigned count) {
-    uintptr_t blocks[64];
+    uintptr_t blocks[200];
     for (unsigned i = 0; i < count; i++) {
         blocks[i] = heap_allocate(world.heap, 100000, false);
         memset((void *)blocks[i], 1, 100000);
@@ -46,6 +72,7 @@ static void leave_dirty(unsigned count) {
 // A huge block that is freed, and kept.
 static void give_huge(size_t bytes) {
     worker.huges->cache.worth = bytes;
+    worker.huges->cache.limit = bits_max(worker.huges->cache.limit, bytes);
     assert_true(heap_free(&world.shared, world.heap, heap_allocate(world.heap, bytes, false)));
     assert_int_equal(huge_kept(worker.huges), bytes);
 }
@@ -81,6 +108,69 @@ CASE(the_third_look_gives_back_what_was_free_before_the_first) {
     assert_false(worker_tick(&worker)); // and nothing is left
     assert_int_equal(world.arena.arenas.dirty_slices, 0);
     assert_true(atomic_load(&worker.released_bytes) >= 30 * 100000);
+}
+
+enum { PIECE_CALLS = 8, ARENAS_MAX = 4 }; // those that are empty are unmapped besides
+
+// Has somebody wait for the thread from its next call on; how many it makes then.
+static unsigned give_back_awaited(bool looks) {
+    const unsigned before = given_count;
+    awaited_at = before + 1;
+    if (looks) {
+        assert_true(worker_tick(&worker));
+    } else {
+        worker_pay(&worker);
+    }
+    assert_int_equal(atomic_load(&worker.state), WORKER_STOPPING);
+    atomic_store(&worker.state, WORKER_NONE);
+    awaited_at = 0;
+    return given_count - before;
+}
+
+CASE(a_look_whose_end_is_waited_for_leaves_the_rest_to_the_next) {
+    leave_dirty(200);
+    give_huge(20 << 20);
+    assert_true(worker_tick(&worker));
+    assert_true(worker_tick(&worker));
+    assert_in_range(give_back_awaited(true), 1, PIECE_CALLS); // of the huge block
+    assert_in_range(huge_kept(worker.huges), 1, 19 << 20);
+    assert_true(arena_kept(worker.arenas) >= 200 * 100000);
+    (void)huge_purge_all(worker.huges);
+    assert_in_range(give_back_awaited(true), 1, PIECE_CALLS + ARENAS_MAX); // of the slices
+    assert_in_range(arena_kept(worker.arenas), 1, 199 * 100000);
+    (void)worker_tick(&worker);
+    assert_int_equal(arena_kept(worker.arenas), 0);
+}
+
+CASE(what_is_owed_and_not_paid_since_its_end_is_waited_for_stays_owed) {
+    leave_dirty(200);
+    give_huge(20 << 20);
+    const size_t dirty = arena_kept(worker.arenas);
+    (void)arena_owe(worker.arenas, dirty);
+    (void)huge_owe(worker.huges, SIZE_MAX);
+    assert_in_range(give_back_awaited(false), 1, PIECE_CALLS);
+    assert_int_equal(arena_kept(worker.arenas), dirty);
+    assert_in_range(huge_owed(worker.huges), 1, 19 << 20);
+    worker_pay(&worker);
+    assert_int_equal(arena_kept(worker.arenas) + huge_kept(worker.huges), 0);
+}
+
+// What the program has locked, say: more of it than a piece.
+CASE(what_the_kernel_refuses_is_passed_over) {
+    leave_dirty(200);
+    assert_true(worker_tick(&worker));
+    assert_true(worker_tick(&worker));
+    refused_count = given_count + PIECE_CALLS + 1;
+    (void)worker_tick(&worker);
+    assert_in_range(atomic_load(&worker.released_bytes), 1 << 20, SIZE_MAX);
+    refused_count = UINT32_MAX; // all of it: there is an end nevertheless
+    leave_dirty(200);
+    assert_true(worker_tick(&worker));
+    assert_true(worker_tick(&worker));
+    const uint64_t before = atomic_load(&worker.released_bytes);
+    (void)worker_tick(&worker);
+    assert_int_equal(atomic_load(&worker.released_bytes), before);
+    refused_count = 0;
 }
 
 CASE(a_look_leaves_alone_what_is_used_in_between) {
@@ -281,6 +371,11 @@ int main(void) {
         cmocka_unit_test_setup_teardown(what_calls_owe_is_paid_between_looks, begin, end),
         cmocka_unit_test_setup_teardown(
             the_third_look_gives_back_what_was_free_before_the_first, begin, end),
+        cmocka_unit_test_setup_teardown(
+            a_look_whose_end_is_waited_for_leaves_the_rest_to_the_next, begin, end),
+        cmocka_unit_test_setup_teardown(
+            what_is_owed_and_not_paid_since_its_end_is_waited_for_stays_owed, begin, end),
+        cmocka_unit_test_setup_teardown(what_the_kernel_refuses_is_passed_over, begin, end),
         cmocka_unit_test_setup_teardown(a_look_leaves_alone_what_is_used_in_between, begin, end),
         cmocka_unit_test_setup_teardown(
             a_look_brings_posts_to_the_next_owners_of_their_slabs, begin, end),
