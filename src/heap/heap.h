@@ -82,6 +82,7 @@ struct heap {
     uint32_t poor_count;                            // calls that found queued slabs with few blocks
     uint32_t early_count;                           // slabs taken before those were used up
     _Atomic(uint32_t) thread;                       // whose it is (os_thread_number); 0: not known
+    _Atomic(uintptr_t) thread_top;                  // its thread pointer, set before `thread`
     // Written by other threads, on a line of its own.
     _Alignas(MALLOW_CACHE_LINE) _Atomic(struct slab_remote *) ready; // stack of posted slabs
     _Atomic(uint32_t) state;                        // enum heap_state; read with every remote free

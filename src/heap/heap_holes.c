@@ -386,7 +386,9 @@ static void holes_ask_kernel(struct heap_holes *holes, const struct heap_holes_w
         return;
     }
     heap->asleep_round = holes->round;
-    if (way->is_asleep(atomic_load_explicit(&heap->thread, memory_order_relaxed))) {
+    // The number first: its thread pointer was there before it.
+    const uint32_t thread = atomic_load_explicit(&heap->thread, memory_order_acquire);
+    if (way->is_asleep(thread, atomic_load_explicit(&heap->thread_top, memory_order_relaxed))) {
         heap->asleep_ms = way->now_ms;
     }
 }
@@ -563,7 +565,7 @@ static struct heap_holes_result holes_whole_round(struct heap_holes *holes,
 
 MALLOW_INTERNAL size_t heap_holes_collect(struct heap_holes *holes, const struct heap *mine,
                                           uint64_t (*now_ms)(void),
-                                          bool (*is_asleep)(uint32_t thread)) {
+                                          bool (*is_asleep)(uint32_t thread, uintptr_t top)) {
     struct heap_holes_way way = {.now_ms = now_ms(),
                                  .mine = mine,
                                  .visitor = os_thread_number(),

@@ -46,7 +46,7 @@ struct heap_holes_way {
     unsigned calls;           // system calls that may be made in one heap_holes_look
     // Whether a thread is asleep, and in the middle of nothing (os_thread_is_asleep); NULL: cannot
     // be told. Makes system calls of its own.
-    bool (*is_asleep)(uint32_t thread);
+    bool (*is_asleep)(uint32_t thread, uintptr_t top);
     unsigned slabs;           // that one heap_holes_look looks at; 0: any number
 };
 
@@ -64,7 +64,7 @@ MALLOW_INTERNAL void heap_holes_end(struct heap_holes *holes);
 // A whole round in which other threads' heaps are only asked, then others, some ms apart.
 MALLOW_INTERNAL size_t heap_holes_collect(struct heap_holes *holes, const struct heap *mine,
                                           uint64_t (*now_ms)(void),
-                                          bool (*is_asleep)(uint32_t thread));
+                                          bool (*is_asleep)(uint32_t thread, uintptr_t top));
 
 // Gives the notes back: it is all to be seen anew.
 MALLOW_INTERNAL void heap_holes_forget(struct heap_holes *holes);

@@ -9,6 +9,9 @@
 #include <signal.h>
 #include <stddef.h>
 #include <time.h>
+#if defined(__x86_64__)
+#include <cpuid.h>
+#endif
 
 #include "base/format.h"
 #include "os/os.h"
@@ -16,7 +19,10 @@
 
 enum {
     THREAD_STATUS_BYTES = 4096,
-    THREAD_CALL_BYTES = 160, // its number, and what it was given
+    THREAD_CALL_BYTES = 160, // its number, what it was given, and where
+    THREAD_CALL_ARGUMENTS = 6,
+    THREAD_STACK_BYTES = 1 << 20, // in which a signal's frame is looked for
+    THREAD_MARK_STEP = 16,
     THREAD_CLOCK_SHIFT = 3, // a thread's clock is ~number << 3, and what kind of clock it is
     THREAD_END_ROUNDS = 10000, // mostly of 100 us
     THREAD_PROCESSOR_WORDS = 128, // 8,192 processors: the most that Linux may have
@@ -86,8 +92,8 @@ static bool thread_is_meant(const char *status, uint32_t thread) {
     return number == thread;
 }
 
-static bool thread_hex_field(const char *text, const char *name, uint64_t *value) {
-    const char *at = thread_field(text, name);
+// The number at `at`, NULL for none; behind it, or NULL.
+static const char *thread_hex(const char *at, uint64_t *value) {
     unsigned digits = 0;
     *value = 0;
     for (; at != NULL; at++, digits++) {
@@ -98,7 +104,20 @@ static bool thread_hex_field(const char *text, const char *name, uint64_t *value
         }
         *value = *value << 4 | digit;
     }
-    return digits != 0;
+    return digits != 0 ? at : NULL;
+}
+
+static bool thread_hex_field(const char *text, const char *name, uint64_t *value) {
+    return thread_hex(thread_field(text, name), value) != NULL;
+}
+
+// Behind `count` words and the space after each, or at the end.
+static const char *thread_skip(const char *text, unsigned count) {
+    while (count-- != 0) {
+        while (*text != '\0' && *text++ != ' ') {
+        }
+    }
+    return text;
 }
 
 // Calls that let in other signals while they wait, and which of what they are given says so, from 0
@@ -120,11 +139,11 @@ static bool thread_has_other_mask(const char *call) {
     while (i < count && thread_masking_calls[i].number != number) {
         i++;
     }
-    for (unsigned skip = 0; i < count && skip <= thread_masking_calls[i].mask_index; skip++) {
-        while (*call != '\0' && *call++ != ' ') {
-        }
+    if (i == count) {
+        return false;
     }
-    return i < count && !(call[0] == '0' && call[1] == 'x' && call[2] == '0');
+    call = thread_skip(call, thread_masking_calls[i].mask_index + 1U);
+    return !(call[0] == '0' && call[1] == 'x' && call[2] == '0');
 }
 
 MALLOW_INTERNAL bool os_thread_sleeps(const char *status, const char *call, uint64_t *caught) {
@@ -154,16 +173,20 @@ static bool thread_handlers_block(uint64_t caught) {
     return true;
 }
 
-// The beginning of /proc/self/task/<thread>/<file>; false: it cannot be read.
-static bool thread_read(uint32_t thread, const char *file, char *text, size_t bytes) {
+// Opens /proc/self/task/<thread>/<file> for reading; -errno if that fails.
+static long thread_open(uint32_t thread, const char *file) {
     char path[64];
     struct format out;
     format_init(&out, path, sizeof path);
     format_text(&out, "/proc/self/task/");
     format_unsigned(&out, thread);
     format_text(&out, file);
-    const long fd =
-        os_syscall6(SYS_openat, AT_FDCWD, (long)(uintptr_t)path, O_RDONLY | O_CLOEXEC, 0, 0, 0);
+    return os_syscall6(SYS_openat, AT_FDCWD, (long)(uintptr_t)path, O_RDONLY | O_CLOEXEC, 0, 0, 0);
+}
+
+// The beginning of such a file; false: it cannot be read.
+static bool thread_read(uint32_t thread, const char *file, char *text, size_t bytes) {
+    const long fd = thread_open(thread, file);
     if (fd < 0) {
         return false;
     }
@@ -231,7 +254,89 @@ MALLOW_INTERNAL bool os_thread_is_within(pid_t parent) {
     return thread_compare_memory(parent) == 0;
 }
 
-MALLOW_INTERNAL bool os_thread_is_asleep(uint32_t thread) {
+// ---- Frames of signal handlers ------------------------------------------------------------------
+
+// In the frame of each handler that runs the kernel keeps the registers of what it has interrupted,
+// with a mark at a multiple of 16 bytes, whose numbers are its interface:
+//   x86-64  FP_XSTATE_MAGIC1, in the bytes of the FXSAVE area that XSAVE leaves alone;
+//   arm64   the head of struct fpsimd_context: FPSIMD_MAGIC and its size.
+#if defined(__x86_64__)
+static const uint64_t thread_mark = 0x46505853;
+static const uint64_t thread_mark_mask = UINT32_MAX;
+
+// Where the processor has no XSAVE, or the kernel does not use it, there is no mark.
+static bool thread_frames_are_marked(void) {
+    unsigned eax = 0;
+    unsigned ebx = 0;
+    unsigned ecx = 0;
+    unsigned edx = 0;
+    __cpuid(1, eax, ebx, ecx, edx);
+    return (ecx & bit_OSXSAVE) != 0;
+}
+#else
+static const uint64_t thread_mark = UINT64_C(0x210) << 32 | 0x46508001;
+static const uint64_t thread_mark_mask = UINT64_MAX;
+
+static bool thread_frames_are_marked(void) {
+    return true;
+}
+#endif
+
+MALLOW_INTERNAL uintptr_t os_thread_stack_of(const char *call) {
+    uint64_t stack = 0;
+    call = thread_skip(call, 1 + THREAD_CALL_ARGUMENTS);
+    if (call[0] != '0' || call[1] != 'x') {
+        return 0;
+    }
+    call = thread_hex(call + 2, &stack);
+    return call != NULL && *call == ' ' ? stack : 0; // a cut-off one is smaller than it was
+}
+
+MALLOW_INTERNAL bool os_thread_has_mark(const char *memory, size_t bytes) {
+    for (size_t at = 0; at + sizeof thread_mark <= bytes; at += THREAD_MARK_STEP) {
+        uint64_t word;
+        __builtin_memcpy(&word, memory + at, sizeof word);
+        if ((word & thread_mark_mask) == thread_mark) {
+            return true;
+        }
+    }
+    return false;
+}
+
+// Whether a handler may run in a thread that sleeps with this stack pointer, by its frame: that
+// lies between it and `top`, above all frames of the thread's own stack. On an alternate one, too,
+// if that is below `top`; with one above, or far below, or with holes between, it cannot be told.
+//
+// The thread may wake while this reads. That does no harm: if it goes on with a malloc that the
+// handler has interrupted, the mark stays as it is, 200 bytes and more below the stack pointer,
+// beyond what malloc's fast path uses; a handler that interrupts it once more finds it at the same
+// depth, and its frame has the mark in the same place. Once something else lies there, that malloc
+// has ended, and nothing of it can be lost.
+static bool thread_may_handle(uint32_t thread, uintptr_t stack, uintptr_t top, char *piece,
+                              size_t piece_bytes) {
+    uintptr_t at = stack & ~(uintptr_t)(THREAD_MARK_STEP - 1);
+    if (stack == 0 || stack >= top || top - stack > THREAD_STACK_BYTES ||
+        !thread_frames_are_marked()) {
+        return true;
+    }
+    // By a file, not by process_vm_readv, for which a sandbox may kill that lets these calls be.
+    // The thread's own: the process's is empty once its first thread has ended.
+    const long fd = thread_open(thread, "/mem");
+    bool found = fd < 0;
+    while (!found && at < top) {
+        const size_t bytes = top - at < piece_bytes ? top - at : piece_bytes;
+        const long length = os_syscall6(SYS_pread64, fd, (long)(uintptr_t)piece, (long)bytes,
+                                        (long)at, 0, 0);
+        found = length != (long)bytes || os_thread_has_mark(piece, bytes);
+        at += bytes;
+    }
+    if (fd >= 0) {
+        (void)os_syscall6(SYS_close, fd, 0, 0, 0, 0, 0);
+    }
+    return found;
+}
+
+MALLOW_INTERNAL bool os_thread_is_asleep(uint32_t thread, uintptr_t top) {
     char status[THREAD_STATUS_BYTES];
     char call[THREAD_CALL_BYTES];
     uint64_t caught = 0;
@@ -239,5 +344,6 @@ MALLOW_INTERNAL bool os_thread_is_asleep(uint32_t thread) {
     return thread != 0 && thread_read(thread, "/status", status, sizeof status) &&
            thread_is_meant(status, thread) &&
            thread_read(thread, "/syscall", call, sizeof call) &&
-           os_thread_sleeps(status, call, &caught) && thread_handlers_block(caught);
+           os_thread_sleeps(status, call, &caught) && thread_handlers_block(caught) &&
+           !thread_may_handle(thread, os_thread_stack_of(call), top, status, sizeof status);
 }

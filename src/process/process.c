@@ -278,6 +278,11 @@ MALLOW_INTERNAL struct heap *process_enter(void) {
     return own != NULL ? own : process_enter_fallback(process_ready());
 }
 
+static MALLOW_NOINLINE void process_note_thread(struct heap *heap) {
+    atomic_store_explicit(&heap->thread_top, os_this_thread(), memory_order_relaxed);
+    atomic_store_explicit(&heap->thread, os_thread_number(), memory_order_release);
+}
+
 MALLOW_INTERNAL MALLOW_NOINLINE struct heap *process_enter_own(void) {
     struct process *const process = process_ready();
     if (atomic_load_explicit(&process->phase, memory_order_relaxed) != PROCESS_THREADS ||
@@ -290,7 +295,7 @@ MALLOW_INTERNAL MALLOW_NOINLINE struct heap *process_enter_own(void) {
     }
     // Not for the first one: a program with one thread need not touch what this takes.
     if (atomic_load_explicit(&process->shared.heap_count, memory_order_relaxed) > 1) {
-        atomic_store_explicit(&heap->thread, os_thread_number(), memory_order_relaxed);
+        process_note_thread(heap);
     }
     heap->attention =
         atomic_load_explicit(&process->os.charge.events, memory_order_relaxed) != 0;

@@ -16,7 +16,7 @@ static struct heap_world world;
 static struct heap_holes holes;
 static uintptr_t blocks[COUNT];
 static uint64_t clock_ms = 1000;
-static bool (*is_asleep)(uint32_t thread); // what the rounds below are told
+static bool (*is_asleep)(uint32_t thread, uintptr_t top); // what the rounds below are told
 
 static int begin(void **state) {
     (void)state;
@@ -289,13 +289,13 @@ static size_t resident_of(const struct slab *slab) {
 }
 
 static unsigned asked_count;
-static bool nobody_is_asleep(uint32_t thread) {
+static bool nobody_is_asleep(uint32_t thread, uintptr_t top __attribute__((unused))) {
     (void)thread;
     asked_count++;
     return false;
 }
 
-static bool everybody_is_asleep(uint32_t thread) {
+static bool everybody_is_asleep(uint32_t thread, uintptr_t top __attribute__((unused))) {
     (void)thread;
     asked_count++;
     return true;
