@@ -14,7 +14,8 @@
 //   - may be called by one thread at a time for one pool (the owner); calls marked ANY THREAD may
 //     run beside the owner's and beside each other;
 //   - must be given a pool that exists: only those that make, end, bind, attach, grow, describe or
-//     debug one look, and answer MW_POOL_NOT_A_POOL.
+//     debug one look, and answer MW_POOL_NOT_A_POOL. They read the handle: memory of a destroyed
+//     pool that has been unmapped, as that of mw_pool_create is, faults.
 //
 // Two libraries hold these calls. libmallow has all of them. libmallow-pool.a is freestanding: it
 // needs no other library, libc neither, takes its memory from the caller, and has all but those
@@ -74,7 +75,7 @@ enum mw_pool_status {
     MW_POOL_PREFAULT_FAILED = 21,    // not so much memory is free, or the kernel gave no pages
     MW_POOL_LOCK_FAILED = 22,        // the kernel locked no pages (RLIMIT_MEMLOCK)
     MW_POOL_UNMAP_FAILED = 23,       // the kernel kept a mapping; the pool is gone all the same
-    MW_POOL_NOT_A_POOL = 24,         // the handle is no pool, or one that was destroyed
+    MW_POOL_NOT_A_POOL = 24,         // no pool, or one destroyed whose memory is still mapped
 
     // Of an allocation: why it is NULL.
     MW_POOL_SIZE_ZERO = 32,       // size 0

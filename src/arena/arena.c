@@ -509,8 +509,8 @@ MALLOW_INLINE size_t arena_purge_run_locked(struct arena_set *set, struct arena 
 // What the kernel refuses one run it refuses most: pages are locked, or a filter forbids it.
 #define ARENA_PURGE_REFUSALS_MOST 8U
 
-// Purges dirty slices, from above, until `bytes` are released, or the kernel has refused so often: a
-// run a system call.
+// Purges dirty slices, from above, until `bytes` are released, or the kernel has refused so often:
+// a run a system call.
 static size_t arena_purge_locked(struct arena_set *set, struct arena *arena, size_t bytes,
                                  unsigned refusals) {
     size_t released = 0;

@@ -21,8 +21,8 @@ MALLOW_INTERNAL size_t arena_idle_look(struct arena_set *set) {
 }
 
 // The highest few of the dirty slices of the highest chunk below *end that has some, taken; false:
-// there are none. From above, because what is taken next is taken from below. The arena may be another than *end was of, with the same tables, of which fewer
-// are mapped as yet.
+// there are none. From above, because what is taken next is taken from below. The arena may be
+// another than *end was of, with the same tables, of which fewer are mapped as yet.
 static bool idle_take_locked(struct arena_set *set, struct arena *arena, unsigned *end) {
     unsigned chunk_index;
     if (arena->slice_count == 0 ||

@@ -243,18 +243,14 @@ static MALLOW_NOINLINE struct huge_mapping huge_map_zeroed_locked(struct huge_se
     struct huge_cache *const cache = &set->cache;
     const size_t mapped_bytes = request->mapped_bytes;
     unsigned piece = HUGE_INDEX_NONE;
-    size_t growth = mapped_bytes;
     const bool serves = mapped_bytes <= HUGE_CLEAR_BYTES_MAX && !huge_cache_is_broad(cache) &&
                         cache->room.huge_from == 0;
-    if (serves) {
-        growth = huge_cache_growth_whole(cache, mapped_bytes, &piece);
-    }
-    if (serves && piece == HUGE_INDEX_NONE) {
-        huge_cache_learn_miss(cache, mapped_bytes, set->live_bytes);
-        return huge_map_fresh_locked(set, request, 0);
-    }
-    if (!serves || !huge_is_dense(set, cache->pieces[piece].address, mapped_bytes - growth)) {
-        huge_cache_unlearn(cache, mapped_bytes);
+    const size_t growth =
+        serves ? huge_cache_growth_whole(cache, mapped_bytes, &piece) : mapped_bytes;
+    if (piece == HUGE_INDEX_NONE ||
+        !huge_is_dense(set, cache->pieces[piece].address, mapped_bytes - growth)) {
+        huge_cache_note_unused(cache, mapped_bytes, serves && piece == HUGE_INDEX_NONE,
+                               set->live_bytes);
         return huge_map_fresh_locked(set, request, 0);
     }
     if (!huge_charge_locked(set, growth, request->level)) {

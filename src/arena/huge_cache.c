@@ -412,14 +412,18 @@ MALLOW_INTERNAL struct huge_mapping huge_cache_take_owed(struct huge_cache *cach
     return piece;
 }
 
-MALLOW_INTERNAL void huge_cache_learn_miss(struct huge_cache *cache, size_t bytes,
-                                           size_t live_bytes) {
-    huge_cache_learn(cache, bytes, 0, live_bytes);
-}
-
 MALLOW_INTERNAL void huge_cache_unlearn(struct huge_cache *cache, size_t bytes) {
     const size_t spare = cache->worth - bits_min(cache->worth, HUGE_CACHE_WORTH_FIRST);
     cache->worth -= bits_min(spare, bytes);
+}
+
+MALLOW_INTERNAL void huge_cache_note_unused(struct huge_cache *cache, size_t bytes, bool missed,
+                                            size_t live_bytes) {
+    if (missed) {
+        huge_cache_learn(cache, bytes, 0, live_bytes);
+    } else {
+        huge_cache_unlearn(cache, bytes);
+    }
 }
 
 // ---- Giving -------------------------------------------------------------------------------------

@@ -185,9 +185,9 @@ MALLOW_INTERNAL void huge_cache_set_broad(struct huge_cache *cache, bool broad);
 // Takes notice of a request of `bytes` bytes that cannot use the cache.
 MALLOW_INTERNAL void huge_cache_unlearn(struct huge_cache *cache, size_t bytes);
 
-// The same of one that has found nothing in it, and could have used it.
-MALLOW_INTERNAL void huge_cache_learn_miss(struct huge_cache *cache, size_t bytes,
-                                           size_t live_bytes);
+// Of one that has not used it: `missed`, since there was nothing that it could have used.
+MALLOW_INTERNAL void huge_cache_note_unused(struct huge_cache *cache, size_t bytes, bool missed,
+                                            size_t live_bytes);
 
 // Keeps a mapping, or as much of its beginning as may be kept, and gives the rest back; or moves a
 // piece, if all is kept. `may_enter` false: keeps all, as a loose piece, and leaves the rest, and

@@ -553,7 +553,11 @@ MALLOW_INTERNAL MALLOW_NORETURN void heap_report_foreign(const struct heap_share
 MALLOW_INTERNAL size_t heap_relieve(struct heap_shared *shared, size_t bytes);
 
 // Memory for a structure of ours (meta_take), for which what is kept gives way if need be.
-MALLOW_INTERNAL void *heap_take_table(struct heap_shared *shared, size_t bytes);
+MALLOW_INTERNAL void *heap_relieve_for_table(struct heap_shared *shared, size_t bytes);
+MALLOW_INLINE void *heap_take_table(struct heap_shared *shared, size_t bytes) {
+    void *const table = meta_take(shared->meta, bytes);
+    return likely(table != NULL) ? table : heap_relieve_for_table(shared, bytes);
+}
 
 // After memory of one kind has grown: what is kept of the other kind, which cannot serve it, makes
 // way for it as far as more is held than was ever needed. Makes no system call: it is owed.

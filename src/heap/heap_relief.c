@@ -14,28 +14,8 @@
 
 #include "slab/size_class.h"
 
-// A growth near the soft limit releases at least so much, lest each of a series pays.
-#define RELIEF_BYTES_MIN ((size_t)1 << 20)
 // What is spared for threads that have been refused is for small things.
 #define RELIEF_SPARE_SPAN_BYTES ((size_t)256 << 10)
-
-MALLOW_INTERNAL size_t heap_relieve(struct heap_shared *shared, size_t bytes) {
-    bytes = bits_max(bytes, RELIEF_BYTES_MIN);
-    arena_give_late_all(shared->arenas);
-    const size_t released = huge_purge_all(shared->huges);
-    return released >= bytes ? released
-                             : released + arena_purge_some(shared->arenas, bytes - released);
-}
-
-MALLOW_INTERNAL MALLOW_NOINLINE void *heap_take_table(struct heap_shared *shared, size_t bytes) {
-    void *table = meta_take(shared->meta, bytes);
-    if (unlikely(table == NULL) && !shared->os->sealed) {
-        (void)heap_relieve(shared, RELIEF_BYTES_MIN);
-        (void)arena_decommit_all(shared->arenas);
-        table = meta_take(shared->meta, bytes);
-    }
-    return table;
-}
 
 // ---- Making way ---------------------------------------------------------------------------------
 

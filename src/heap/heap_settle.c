@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 // Settling: a call makes at most one system call, so what is more is left to calls that make none.
-// See heap.h.
+// And relief: what is kept for speed goes before memory is refused. See heap.h.
 //
 // Owns     nothing: each layer below keeps its own account of what is owed.
 // Threads  any.
@@ -35,7 +35,7 @@ MALLOW_INTERNAL MALLOW_NOINLINE void heap_settle_slow(struct heap_shared *shared
     }
     if (meta_is_low(shared->meta) && os_entries(os) == entries) {
         meta_prepare(shared->meta);
-        if (os_entries(os) != entries) { // else a limit forbids it, which keeps nothing from the rest
+        if (os_entries(os) != entries) { // else a limit forbids it, and the rest goes on
             heap_note_effort(HEAP_EFFORT_SETTLE);
         }
     }
@@ -50,4 +50,27 @@ MALLOW_INTERNAL MALLOW_NOINLINE void heap_settle_slow(struct heap_shared *shared
     // work of the thread has room beside a large block that is given up, not beside more.
     heap_note_effort(owes || heap_thread.effort > HEAP_EFFORT_RELEASE ? HEAP_EFFORT_SETTLE
                                                                       : HEAP_EFFORT_LOOK);
+}
+
+// ---- Relief -------------------------------------------------------------------------------------
+
+// A growth near the soft limit releases at least so much, lest each of a series pays.
+#define RELIEF_BYTES_MIN ((size_t)1 << 20)
+
+MALLOW_INTERNAL size_t heap_relieve(struct heap_shared *shared, size_t bytes) {
+    bytes = bits_max(bytes, RELIEF_BYTES_MIN);
+    arena_give_late_all(shared->arenas);
+    const size_t released = huge_purge_all(shared->huges);
+    return released >= bytes ? released
+                             : released + arena_purge_some(shared->arenas, bytes - released);
+}
+
+MALLOW_INTERNAL MALLOW_COLD void *heap_relieve_for_table(struct heap_shared *shared,
+                                                         size_t bytes) {
+    if (shared->os->sealed) {
+        return NULL;
+    }
+    (void)heap_relieve(shared, RELIEF_BYTES_MIN);
+    (void)arena_decommit_all(shared->arenas);
+    return meta_take(shared->meta, bytes);
 }
