@@ -338,8 +338,8 @@ MALLOW_INTERNAL size_t process_collect(bool force) {
     }
     // The heap of threads that have ended is visited as any other is: a fork that waits for who
     // holds it has the lock that this waits for.
-    size_t released =
-        heap_holes_collect(&process->worker.holes, heap_current(), worker_thread_ms, NULL);
+    size_t released = heap_holes_collect(&process->worker.holes, heap_current(),
+                                         worker_looks_by(&process->worker), NULL);
     (void)thin_idle_look(&process->thins, true);
     released += thin_idle_purge(&process->thins, UINT32_MAX);
     return released + huge_purge_all(&process->huges) + arena_purge_all(&process->arenas);

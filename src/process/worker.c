@@ -281,7 +281,7 @@ MALLOW_INTERNAL void worker_fork_child(struct worker *worker) {
     if (!os_lock_is_mine(&worker->holes.lock)) { // not waited for: its table may be half changed
         heap_holes_fork_child(&worker->holes);
     }
-    heap_holes_set_clock(&worker->holes, worker_thread_ms());
+    heap_holes_set_clock(&worker->holes, worker_looks_by(worker)());
     os_lock_renew(&worker->holes.lock);
     os_lock_renew(&worker->lock);
     os_bare_fork_child(&worker->bare);

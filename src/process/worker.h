@@ -159,7 +159,6 @@ MALLOW_INTERNAL void worker_fork_child(struct worker *worker);
 // thread's. False: so little is kept that it is not worth a look.
 MALLOW_INTERNAL bool worker_tick(struct worker *worker);
 
-
 // A step of the same in the calling thread: at most one system call, and a look if it is time for
 // one. `mine`: its heap, in no other use.
 MALLOW_INTERNAL void worker_step(struct worker *worker, const struct heap *mine);
@@ -169,6 +168,17 @@ MALLOW_INTERNAL uint64_t worker_now_ms(void);
 // The same for the thread, and any clock: by a system call, as what comes in place of libc's
 // function (libfaketime's) has thread-local storage of its own, which the thread has not.
 MALLOW_INTERNAL uint64_t worker_thread_ms(void);
+
+// Which of the two the looks of calls go by: the thread's, whose looks note when they were, where
+// there is to be one. A sandbox that bars it may kill for the system call.
+typedef uint64_t worker_clock_ms(void);
+MALLOW_INLINE worker_clock_ms *worker_looks_by(const struct worker *worker) {
+    return atomic_load_explicit(&worker->wanted, memory_order_relaxed) &&
+                   !worker_is_barred_for_good(worker)
+               ? worker_thread_ms
+               : worker_now_ms;
+}
+
 MALLOW_INLINE struct timespec worker_clock(clockid_t clock) {
     struct timespec now = {0, 0};
     (void)os_syscall6(SYS_clock_gettime, clock, (long)(uintptr_t)&now, 0, 0, 0, 0);
