@@ -547,7 +547,7 @@ MALLOW_INTERNAL void heap_report_misuse(const struct heap_shared *shared, uintpt
 MALLOW_INTERNAL MALLOW_NORETURN void heap_report_foreign(const struct heap_shared *shared,
                                                          uintptr_t address, const char *call);
 
-// ---- heap_relief.c: short of memory -------------------------------------------------------------
+// ---- heap_settle.c, heap_relief.c: short of memory ----------------------------------------------
 
 // Gives back at least `bytes` of what is kept for speed, if there is so much; bytes released.
 MALLOW_INTERNAL size_t heap_relieve(struct heap_shared *shared, size_t bytes);

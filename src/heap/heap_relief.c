@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 // Heap, short of memory: what is given back before a growth is allowed, and before it is refused.
-// See heap.h and os/charge.h.
+// See heap.h and os/charge.h. (heap_relieve, which who needs tables calls as well: heap_settle.c.)
 //
 // A growth that the soft limit or the kernel refuses first costs what is kept for speed: cached
 // mappings of huge blocks, then free pages of the arenas, as much as is wanted. If the hard limit
